@@ -30,6 +30,14 @@ class ReplicationError(Exception):
         return (_rebuild, (type(self), self.message, self.maybe_written))
 
 
+def mistake(error: BaseException, what: str) -> ReplicationError:
+    """What others are told of an error that nobody expected. `what` says what has ended by it."""
+    return ReplicationError(
+        f"{what} ended by an error that nobody expected, {error!r}: report it, with the traceback in the log",
+        maybe_written=True,
+    )
+
+
 def _rebuild(kind: type[ReplicationError], message: str, maybe_written: bool) -> ReplicationError:  # noqa: FBT001 (pickle)
     return kind(message, maybe_written=maybe_written)
 
@@ -41,6 +49,12 @@ class InvalidRequest(ReplicationError):
     """The request is malformed: a missing or unknown key, a value out of range."""
 
     code = "INVALID_REQUEST"
+
+
+class ClientClosed(InvalidRequest):
+    """This Producer, Reader or Admin was closed: another has to be made."""
+
+    code = "CLIENT_CLOSED"
 
 
 class InvalidConfig(ReplicationError):

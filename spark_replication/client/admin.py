@@ -103,7 +103,8 @@ TRY_MS = 10_000  # how long a controller has to answer, before the next try look
 
 
 class Admin:
-    """Administers a cluster. Thread-safe.
+    """Administers a cluster. Thread-safe. Of no use in a fork: a process that is to make an Admin of its own is started
+    by spawn or forkserver.
 
     `security` is settings by name (security.mode, …), or a Security. `deadline_ms` limits each call with all its tries.
     """

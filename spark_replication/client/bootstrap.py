@@ -1,10 +1,11 @@
 """The brokers that a client asks first: `host:port,…` of any brokers, or those that ZooKeeper
-(`zk://host:port,…/chroot`) or the Delta tables (`delta:/path`) name."""
+(`zk://host:port,…/chroot`) or the Delta tables (`delta:/path`) name. Those two also name the cluster: where one of its
+brokers was, a broker of another cluster may listen by now."""
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spark_replication.errors import BrokerNotAvailable, InvalidConfig
 from spark_replication.mirror.paths import mirror_path
@@ -17,17 +18,24 @@ FORMS = "host:port,… of any brokers, zk://host:port/chroot, or delta:/path of 
 DELTA = "delta:"
 
 
+class NamedCluster(NamedTuple):
+    #: host:port of each.
+    brokers: list[str]
+    #: Empty if whoever names the brokers does not know it.
+    cluster_id: str = ""
+
+
 class Bootstrap(Protocol):
-    def addresses(self, timeout_ms: int) -> list[str]:
-        """The addresses (host:port) of brokers. BrokerNotAvailable if they cannot be read."""
+    def cluster(self, timeout_ms: int) -> NamedCluster:
+        """BrokerNotAvailable if it cannot be read."""
 
 
 class NamedBrokers:
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
 
-    def addresses(self, timeout_ms: int) -> list[str]:
-        return list(self._addresses)
+    def cluster(self, timeout_ms: int) -> NamedCluster:
+        return NamedCluster(list(self._addresses))
 
 
 class RegisteredBrokers:
@@ -39,7 +47,7 @@ class RegisteredBrokers:
         self.chroot = chroot
         self._login = login
 
-    def addresses(self, timeout_ms: int) -> list[str]:
+    def cluster(self, timeout_ms: int) -> NamedCluster:
         from spark_replication.zk.reading import Reading
         from spark_replication.zk.session import Session
 
@@ -51,7 +59,9 @@ class RegisteredBrokers:
             login=self._login,
         )
         try:
-            return [registration.address for _, registration in sorted(Reading(session).brokers().brokers.items())]
+            reading = Reading(session)
+            registered = reading.brokers().brokers
+            return NamedCluster([each.address for _, each in sorted(registered.items())], reading.cluster_id())
         finally:
             session.close()
 
@@ -63,14 +73,14 @@ class MirroredBrokers:
     def __init__(self, path: str) -> None:
         self.path = mirror_path(path)
 
-    def addresses(self, timeout_ms: int) -> list[str]:
+    def cluster(self, timeout_ms: int) -> NamedCluster:
         # deltalake is heavy, and a client needs it for nothing else.
         from spark_replication.mirror.brokers import BROKERS
         from spark_replication.mirror.load import UNREADABLE, read_table, reason_of
 
         table = BROKERS.path(self.path)
         try:
-            wanted = ["broker", "host", "port", "state"]
+            wanted = ["broker", "host", "port", "state", "cluster_id"]
             rows = read_table(BROKERS.name, self.path, columns=wanted, timeout_ms=max(1, timeout_ms)).to_pylist()
         except UNREADABLE as error:
             raise BrokerNotAvailable(
@@ -82,7 +92,13 @@ class MirroredBrokers:
                 f"the table at {table} names no broker that lives: start brokers, and a controller, which writes it"
             )
         rows.sort(key=lambda row: (row["state"] != "live", row["broker"]))
-        return [f"{row['host']}:{row['port']}" for row in rows]
+        clusters = {row["cluster_id"] for row in rows}
+        if len(clusters) > 1:
+            raise BrokerNotAvailable(
+                f"the table at {table} names brokers of the clusters {sorted(clusters)}: a controller that takes it "
+                "over leaves those of its own, so start one, or name another mirror.path"
+            )
+        return NamedCluster([f"{row['host']}:{row['port']}" for row in rows], *clusters)
 
 
 def parse_bootstrap(text: str, login: Login = NOBODY) -> Bootstrap:

@@ -23,7 +23,15 @@ import pyarrow as pa
 
 from spark_replication.client.connecting import opened
 from spark_replication.core.routing import Route
-from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
+from spark_replication.errors import (
+    BatchTooLarge,
+    BrokerNotAvailable,
+    ClientClosed,
+    InvalidRequest,
+    ReplicationError,
+    error_of,
+    mistake,
+)
 from spark_replication.messages.lane import (
     STREAMS_MAX,
     PutAnswer,
@@ -36,7 +44,7 @@ from spark_replication.messages.lane import (
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.batches import schema_to_bytes, serialized
-from spark_replication.transport.frames import Channel, FrameReceiver, encoded
+from spark_replication.transport.frames import Buffer, Channel, FrameReceiver, encoded
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
@@ -46,10 +54,12 @@ ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an err
 # A broker that says how long it waits may say so again this much later.
 TOLD_AGAIN_S = 1.0
 AT_ONCE = 0.0  # for Lane.ask_at
+CLOSED = "this producer is closed: open another"
 
 
 class Outgoing(NamedTuple):
-    batch: pa.RecordBatch
+    #: Sent as one batch.
+    sends: list[pa.RecordBatch]
     metadata: BatchMetadata
 
 
@@ -221,6 +231,9 @@ class LeaderLink:
         except (OSError, ReplicationError) as error:
             self._loop.post(partial(self.end, error))
             return
+        except BaseException as error:
+            self._loop.post(partial(self.end, mistake(error, f"the connection to {self._name}")))
+            raise
         self._loop.post(partial(self._connected, channel, receiver, welcome))
 
     def _connected(self, channel: Channel, receiver: FrameReceiver, welcome: WelcomeFrame) -> None:
@@ -314,22 +327,26 @@ class LeaderConnection(Connected):
         self._owing[number] = lane
         lane.sends(number)
         try:
-            message, crc = serialized(outgoing.batch)
-        except pa.ArrowException as error:
-            why = InvalidRequest(f"the batch cannot be written as Arrow IPC: {error}")
-            self._refused.append(_refusal(number, why))
+            parts, size = self._put(stream, number, outgoing)
+        except Exception as error:  # noqa: BLE001 (memory may be short, or a column be one that Arrow cannot write)
+            refused = error if isinstance(error, ReplicationError) else _unwritable(error)
+            self._refused.append(_refusal(number, refused))
             return 0
-        if len(message) > self._batch_bytes_max:
-            self._refused.append(_refusal(number, self._too_large(outgoing.batch.num_rows, len(message))))
-            return 0
-        frame = PutFrame(stream=stream, number=number, crc=crc, batch=outgoing.metadata)
-        self.outbox.put(encoded(frame, message))
-        return len(message)
+        self.outbox.put(parts)
+        return size
 
-    def _too_large(self, rows: int, size: int) -> BatchTooLarge:
-        return BatchTooLarge(
-            f"a batch of {rows} rows takes {size} bytes, over batch.bytes.max={self._batch_bytes_max}: split it"
-        )
+    def _put(self, stream: int, number: int, outgoing: Outgoing) -> tuple[list[Buffer], int]:
+        """The frame of a batch, and how many bytes the batch takes."""
+        sends = outgoing.sends
+        batch = sends[0] if len(sends) == 1 else pa.concat_batches(sends)
+        message, crc = serialized(batch)
+        size = len(message)
+        if size > self._batch_bytes_max:
+            raise BatchTooLarge(
+                f"a batch of {batch.num_rows} rows takes {size} bytes, over batch.bytes.max={self._batch_bytes_max}: "
+                "split it"
+            )
+        return encoded(PutFrame(stream=stream, number=number, crc=crc, batch=outgoing.metadata), message), size
 
     def _stream(self, lane: Lane) -> int | None:
         """The stream of the lane's topic and schema. None: there are too many, and no lane can enter any more."""
@@ -380,6 +397,10 @@ class LeaderConnection(Connected):
         self._link.ended(error)
 
 
+def _unwritable(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"the batch cannot be written as Arrow IPC: {error!r}")
+
+
 def _refusal(number: int, error: ReplicationError) -> PutAnswer:
     return PutAnswer(number=number, error=error.code, message=error.message)
 
@@ -387,15 +408,20 @@ def _refusal(number: int, error: ReplicationError) -> PutAnswer:
 class LeaderLinks:
     """The connections of a producer."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: Security, failed: Callable[[ReplicationError], None] = lambda _error: None) -> None:
+        """failed: called if an error that nobody expected ends the loop, and with it all lanes and all calls that it
+        was to make. The next lane or call has another loop."""
         self._security = security
+        self._failed = failed
         self._lock = threading.Lock()
         self._loop: SocketLoop | None = None
         self._links: dict[tuple[str, int], LeaderLink] = {}
+        self._is_closed = False
 
     def lane(self, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner) -> Lane:
         """Return a lane to the route's leader, over the present connection or a new one. The owner calls this under the
-        lock that its own methods take: otherwise it could learn of the lane's end before it has the lane."""
+        lock that its own methods take: otherwise it could learn of the lane's end before it has the lane. ClientClosed
+        after `close`."""
         key = (route.address, route.replication_port)
         with self._lock:
             link = self._links.get(key)
@@ -408,29 +434,43 @@ class LeaderLinks:
         return lane
 
     def at(self, at_s: float, call: Callable[[], None]) -> None:
-        """Have the loop make this call at this time, by time.monotonic."""
+        """Have the loop make this call at this time, by time.monotonic. After `close`, it is not made."""
         with self._lock:
+            if self._is_closed:
+                return
             loop = self._running()
         loop.post(partial(loop.at, at_s * 1_000, call))
 
     def _running(self) -> SocketLoop:
+        if self._is_closed:
+            raise ClientClosed(CLOSED)
         if self._loop is None:
-            self._loop = SocketLoop("producer")
+            self._loop = SocketLoop("producer", failed=self._loop_failed)
             self._loop.start()
         return self._loop
+
+    def _loop_failed(self, error: BaseException) -> None:
+        """On that loop."""
+        with self._lock:
+            self._loop = None
+            links, self._links = list(self._links.values()), {}
+        why = mistake(error, "the producer's thread")
+        self._failed(why)
+        for link in links:
+            link.end(why)
 
     def close(self, timeout_s: float) -> None:
         """End all connections, and all lanes with them."""
         with self._lock:
+            self._is_closed = True
             loop, self._loop = self._loop, None
             links = list(self._links.values())
         if loop is None:
             return
-        closed = BrokerNotAvailable("this producer is closed")
 
         def end_all() -> None:
             for link in links:
-                link.end(closed)
+                link.end(ClientClosed(CLOSED, maybe_written=True))
 
         loop.call(end_all, timeout_s)
         loop.stop(timeout_s)

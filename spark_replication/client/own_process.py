@@ -1,5 +1,5 @@
 """A client works only in the process that made it: a fork has a copy of the client, but not its threads and
-connections."""
+connections. process.forks says why a fork may not even make a client of its own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class OwnProcess:
         """Raise InvalidRequest in any other process. Costs 0.1 µs."""
         if os.getpid() != self._pid:
             raise InvalidRequest(
-                f"this {self._what} was made in process {self._pid}, and works nowhere else: make a {self._what} in "
-                f"this process ({os.getpid()})"
+                f"this {self._what} was made in process {self._pid}, and works nowhere else: start process "
+                f"{os.getpid()} by spawn or forkserver, and make a {self._what} in it"
             )

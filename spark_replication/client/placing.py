@@ -1,15 +1,20 @@
-"""Which partition a row goes to: by its key, or by its column _partition. Else all rows of one turn go to the same."""
+"""Which partition a row goes to: by its key, or by its column _partition. Else all rows of one turn go to the same, or
+sends go to the partitions by rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing
 import pyarrow as pa
 
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
+from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.mirror.keys import crc32_of, key_bytes
+from spark_replication.model import TopicPartition
 
 PARTITION = "_partition"  # the column in which a row names its partition
 
@@ -56,3 +61,59 @@ class Placing:
                 f"{self._partitions.tolist()}: name these"
             )
         return targets
+
+
+class Taker(Protocol):
+    """Takes the sends to one partition."""
+
+    taken_bytes: int  # of all that it has ever taken
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all of them are answered."""
+
+
+AnyTaker = TypeVar("AnyTaker", bound=Taker)
+
+
+class Rounds(Generic[AnyTaker]):
+    """Spreads sends without a key over the partitions of their topic, one after the other. A partition keeps its turn
+    until it has got as much as a full batch, or all that it got is answered. So a fast producer fills its batches as if
+    there were one partition, and each send of a slow one goes to the next. Thread-safe.
+
+    A producer begins at any of the partitions: many that send once do not meet at the same one.
+    """
+
+    def __init__(self, taker_of: Callable[[TopicPartition], AnyTaker], turn_bytes: int, first: int) -> None:
+        self._taker_of = taker_of
+        self._turn_bytes = turn_bytes
+        self._first = first
+        self._lock = threading.Lock()
+        self._turns: dict[str, _Turn[AnyTaker]] = {}
+
+    def taker(self, topic: TopicMetadata) -> AnyTaker:
+        """Who takes the next send."""
+        with self._lock:
+            turn = self._turns.get(topic.name)
+            if turn is None or turn.topic is not topic:
+                number = self._first if turn is None else turn.number
+                turn = self._turns[topic.name] = self._turn(topic, number + 1)
+            elif turn.taker.is_idle or turn.taker.taken_bytes >= turn.until_bytes:
+                turn = self._turns[topic.name] = self._turn(topic, turn.number + 1)
+            return turn.taker
+
+    def _turn(self, topic: TopicMetadata, number: int) -> _Turn[AnyTaker]:
+        numbers = sorted(command.partition for command in topic.partitions)
+        if not numbers:
+            raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
+        taker = self._taker_of(TopicPartition(topic.name, numbers[number % len(numbers)]))
+        return _Turn(topic, number, taker, taker.taken_bytes + self._turn_bytes)
+
+
+class _Turn(NamedTuple, Generic[AnyTaker]):
+    topic: TopicMetadata
+    #: Of the turns of this topic.
+    number: int
+    taker: AnyTaker
+    #: What the taker has taken when the turn is over.
+    until_bytes: int

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from spark_replication.client.connecting import opened
-from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, error_of
+from spark_replication.errors import BrokerNotAvailable, ClientClosed, CorruptLog, InvalidRequest, error_of
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame, ThrottledFrame
 from spark_replication.messages.records import ReadTicket
@@ -163,7 +163,7 @@ class ReadConnections:
         with self._lock:
             self._used.add(connection)
             if self._is_closed:
-                raise BrokerNotAvailable("this reader is closed: open another")
+                raise ClientClosed("this reader is closed: open another")
 
     def _end_use(self, connection: ReadConnection) -> None:
         with self._lock:

@@ -16,18 +16,22 @@ from typing import TypeVar
 import msgspec
 from pyarrow import flight
 
-from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.client.bootstrap import NamedCluster, parse_bootstrap
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import (
     BrokerNotAvailable,
+    ClientClosed,
+    MisroutedCall,
     ReplicationError,
     RequestTimedOut,
     UnknownTopicOrPartition,
+    WrongCluster,
 )
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
 from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.process.forks import require_grpc
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security
 
@@ -43,9 +47,12 @@ _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_
 
 class Routes:
     def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
+        require_grpc()
         #: For the brokers of this cluster.
         self.security = security.of_cluster(lambda: self._cluster_id)
-        self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that
+        #: The cluster that the bootstrap names, else that of the first broker that answered. No other cluster is asked,
+        #: or believed, after that. Empty while it is unknown.
+        self._cluster_id = ""
         self._bootstrap = parse_bootstrap(bootstrap, security.zookeeper)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
@@ -108,7 +115,9 @@ class Routes:
 
     def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
         """Wait for a topic until a broker or the controller knows it and its partition. UnknownTopicOrPartition if none
-        has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic."""
+        has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic. ClientClosed as soon as this is
+        closed."""
+        self._require_open()
         unknown: Deadline | None = None
 
         def unknown_for_long(error: ReplicationError) -> bool:
@@ -158,6 +167,20 @@ class Routes:
         """Report that what is known of a topic (its schema, its settings) seems to be out of date."""
         with self._lock:
             self._report(name)
+
+    def look_for_more(self, name: str, deadline: Deadline) -> None:
+        """Ask a broker whether the topic has gained or lost partitions, and report the topic stale if so. The answer is
+        about two partitions, however many there are."""
+        with self._lock:
+            known = self._routing.topics.get(name)
+            if known is None or not known.partitions or name in self._stale:
+                return
+            last = max(command.partition for command in known.partitions)
+        asked = GetMetadata(topics=(name,), only={name: (last, last + 1)})
+        answer = self.ask(METADATA, asked, deadline)
+        for found in answer.topics:
+            if found.name == name and {command.partition for command in found.partitions} != {last}:
+                self.stale_topic(name)
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
         """Ask one broker for the metadata of these topics, or of all with None, and learn the routes in it."""
@@ -237,6 +260,7 @@ class Routes:
     def ask(self, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
         """Send a request that changes nothing to brokers, until one answers. BrokerNotAvailable if none does. Whoever
         does not prove that it is a broker, or proof enough for it, says nothing of the others."""
+        self._require_open()
         tried: dict[str, ReplicationError] = {}
         for address in self._candidates(deadline, tried):
             if address in tried:
@@ -274,12 +298,16 @@ class Routes:
         if isinstance(answer, Metadata):
             with self._lock:
                 self._cluster_id = self._cluster_id or answer.cluster_id
+                if answer.cluster_id != self._cluster_id:
+                    raise MisroutedCall(
+                        f"a server of cluster {answer.cluster_id} answered at {address}, and this client is of cluster "
+                        f"{self._cluster_id}: ask another broker"
+                    )
         return answer
 
     def client(self, address: str) -> flight.FlightClient:
         with self._lock:
-            if self._closed.is_set():
-                raise BrokerNotAvailable("this client is closed: open another")
+            self._require_open()
             if address not in self._clients:
                 self._clients[address] = self.security.client(address, _CHANNEL)
             return self._clients[address]
@@ -291,7 +319,12 @@ class Routes:
             if self._clients.get(address) is client:
                 del self._clients[address]
 
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise ClientClosed("this client is closed: open another")
+
     def close(self) -> None:
+        """Whoever waits for an answer is told so at once."""
         self._closed.set()
         with self._lock:
             clients, self._clients = self._clients, {}
@@ -309,13 +342,23 @@ class Routes:
         known = known[first:] + known[:first]
         yield from [address for address in known if address not in failed]
         try:
-            named = self._bootstrap.addresses(deadline.within_ms(ASK_MS).remaining_ms)
-        except BrokerNotAvailable as error:
+            named = self._begun(self._bootstrap.cluster(deadline.within_ms(ASK_MS).remaining_ms))
+        except (BrokerNotAvailable, WrongCluster) as error:
             named = []
             tried[self._named] = error
         later = [address for address in (*named, *known) if address in failed]
         yield from [address for address in named if address not in failed]
         yield from later
+
+    def _begun(self, named: NamedCluster) -> list[str]:
+        with self._lock:
+            self._cluster_id = self._cluster_id or named.cluster_id
+            if named.cluster_id not in ("", self._cluster_id):
+                raise WrongCluster(
+                    f"{self._named!r} names cluster {named.cluster_id} by now, and this client is of cluster "
+                    f"{self._cluster_id}: open another"
+                )
+        return named.brokers
 
     def _drop_unused_clients(self) -> None:
         """Drop clients to old addresses: brokers that restart get new ports, and their clients would pile up."""

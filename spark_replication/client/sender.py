@@ -12,7 +12,9 @@ call back.
 
 from __future__ import annotations
 
+import logging
 import math
+import operator
 import threading
 import time
 from collections.abc import Sequence
@@ -23,9 +25,10 @@ from typing import Literal
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import force_setattr
 
 from spark_replication.client.deadline import Deadline, back_off_s, look_again_s
-from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
+from spark_replication.client.lane import AT_ONCE, CLOSED, Lane, LeaderLinks, Outgoing
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, FixedWindow, Pending, Send, Window
@@ -33,6 +36,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
+    ClientClosed,
     InvalidRequest,
     OutOfOrderSequence,
     Overloaded,
@@ -44,8 +48,8 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import PutAnswer
-from spark_replication.messages.records import BatchMetadata
-from spark_replication.model import Offset, TopicPartition
+from spark_replication.messages.records import KEPT_PRODUCER, BatchMetadata
+from spark_replication.model import EPOCH_MAX, Offset, TopicPartition
 from spark_replication.storage.row_digest import row_digest
 
 STALL_S = 1.0  # after this long without an answer, the route is asked for again
@@ -54,6 +58,8 @@ STALL_S = 1.0  # after this long without an answer, the route is asked for again
 SILENCE_S_MAX = 15.0
 IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
 SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what the producer keeps for it
+
+log = logging.getLogger(__name__)
 
 _OF_CONTENT = frozenset((BatchTooLarge.code, SchemaMismatch.code, InvalidRequest.code))
 
@@ -73,11 +79,28 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a producer's batches, in each partition from 0 on. A producer that sends the same batches under
     the same numbers again gets its acknowledgements, and the batches are stored once."""
 
+    #: 62 bits of the program's own; KEPT_PRODUCER may be set besides.
     producer: int
-    #: A later epoch fences the earlier ones.
+    #: A later epoch fences the earlier ones. 31 bits.
     epoch: int = 0
     #: Whether a retry of a batch may have its rows in another order.
     any_order: bool = False
+
+    def __post_init__(self) -> None:
+        number = number_within("producer", self.producer, 2 * KEPT_PRODUCER - 1)
+        force_setattr(self, "producer", number)
+        force_setattr(self, "epoch", number_within("epoch", self.epoch, EPOCH_MAX))
+
+
+def number_within(name: str, number: object, largest: int) -> int:
+    """An argument as a plain number, from 0 to the largest. Those of NumPy are taken, too."""
+    try:
+        found = operator.index(number)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InvalidRequest(f"{name}={number!r} is no whole number") from error
+    if not 0 <= found <= largest:
+        raise InvalidRequest(f"{name}={number!r}: it is 0 to {largest}")
+    return found
 
 
 class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,8 +154,15 @@ class Sender:
         self._asked_s = 0.0  # when the route was last asked for again because answers stayed away
         self._expired = 0  # how many sends have run out of time so far
         self._closing = False
+        #: For any thread to read.
+        self.taken_bytes = 0
 
     # What the producer calls
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every send has its answer. For any thread, at some moment."""
+        return not self._window
 
     def send(self, batch: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
         """Add a batch to the window, after waiting for room up to the deadline. Overloaded if there is none by then, or
@@ -151,6 +181,7 @@ class Sender:
         with self._lock:
             self._await_room(send, deadline)
             now_s = time.monotonic()
+            self.taken_bytes += send.bytes
             was_empty = not self._window
             if was_empty:
                 self._progress_s = now_s
@@ -169,7 +200,7 @@ class Sender:
             self._close_last()  # nothing joins the last batch while the window is full
             self._room.wait(deadline.remaining_s)
         if self._closing:
-            raise InvalidRequest("this producer is closed: open another")
+            raise ClientClosed(CLOSED)
         if isinstance(self._window, FixedWindow) and self._window.over:
             raise InvalidRequest(
                 f"a batch for {self.partition} has failed, and this one would have its number: begin anew"
@@ -232,11 +263,10 @@ class Sender:
                 self._progress_s = time.monotonic()
             self._window.send_next()
             self._ask_for_next()
+            # The sends of a batch with a number do not change.
             sends, sequence = pending.sends, pending.sequence
-        # Outside the lock, since this may copy a whole batch. The sends of a batch with a number do not change.
-        batch = sends[0].batch if len(sends) == 1 else pa.concat_batches([send.batch for send in sends])
         return Outgoing(
-            batch,
+            [send.batch for send in sends],
             BatchMetadata(
                 acks=self._settings.acks,
                 producer=self._identity.producer,
@@ -271,7 +301,16 @@ class Sender:
             failed = []
             # With stale routes, whoever ended it may be no leader: the next one is asked. See AuthenticationFailed.
             if not idle and not (error.retriable or error.stale_routes):
-                failed = _because_of(error, self._window.fail_all())
+                failed = self._fail_all(error)
+        self._settle(failed)
+
+    def loop_ended(self, error: ReplicationError) -> None:
+        """The loop looks after nothing any more."""
+        with self._lock:
+            failed = self._fail_all(error)
+            self._looks_s = math.inf
+            if self._lane is not None:
+                self._give_up(self._lane, None)
         self._settle(failed)
 
     # Under the lock
@@ -329,7 +368,10 @@ class Sender:
             return []  # without another route, the lane may still get its answers
         if isinstance(route, ReplicationError):
             return self._not_found(route)
-        self._lane = self._links.lane(route, self._window.first.kind, epoch=self._window.epoch, owner=self)
+        try:
+            self._lane = self._links.lane(route, self._window.first.kind, epoch=self._window.epoch, owner=self)
+        except ClientClosed as error:
+            return self._fail_all(error)
         self._progress_s = time.monotonic()
         self._ask_for_next()
         return []
@@ -337,8 +379,9 @@ class Sender:
     def _not_found(self, error: ReplicationError) -> Settled:
         if self._trouble is None or time.monotonic() < self._window.first_live_deadline_s:
             self._note(error)  # otherwise this try had no time: the earlier error tells more
-        if error.retriable:
-            return []
+        return [] if error.retriable else self._fail_all(error)
+
+    def _fail_all(self, error: ReplicationError) -> Settled:
         self._room.notify_all()
         return _because_of(error, self._window.fail_all())
 
@@ -448,10 +491,13 @@ class Sender:
 
     def _settle(self, settled: Sequence[tuple[Send[Ack], Ack | ReplicationError]]) -> None:
         for send, outcome in settled:
-            if isinstance(outcome, Ack):
-                send.future.set_result(outcome)
-            else:
-                send.future.set_exception(outcome)
+            try:
+                if isinstance(outcome, Ack):
+                    send.future.set_result(outcome)
+                else:
+                    send.future.set_exception(outcome)
+            except BaseException:  # SystemExit, say: it is of the callback alone, and ends no thread of the producer
+                log.exception("a callback of a future of %s has failed", self.partition)
 
 
 def _because_of(error: ReplicationError, failed: Sequence[Failed]) -> Settled:

@@ -21,12 +21,22 @@ from typing import Protocol
 from spark_replication.config import Compression
 from spark_replication.core.replica.replica import Following, Leading
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import ReplicationError
 from spark_replication.model import TopicPartition
 
 #: Has the broker's loop make a call soon; from any thread.
 Post = Callable[[Callable[[], None]], None]
 
 FOR_EVER = -1.0
+
+
+HALF_DONE = "a partition was in hand"
+
+
+def is_half_done(error: BaseException) -> bool:
+    """Whether an event has failed by this error with its partition in hand, and nobody expected the error. Nobody knows
+    how much of the event was done, so nothing goes on after it: the process ends, and recovers its logs."""
+    return HALF_DONE in getattr(error, "__notes__", ())
 
 
 class Lock(Protocol):
@@ -61,10 +71,7 @@ class Turns:
         """On the loop: does the event now, or not at all."""
         if self._waiting or not self._lock.acquire(blocking=False):
             return False
-        try:
-            event()
-        finally:
-            self._lock.release()
+        self._do_now(event)
         self._go_on()
         return True
 
@@ -79,10 +86,18 @@ class Turns:
 
     def _go_on(self) -> None:
         while self._waiting and self._lock.acquire(blocking=False):
-            try:
-                self._waiting.pop(0)()
-            finally:
-                self._lock.release()
+            self._do_now(self._waiting.pop(0))
+
+    def _do_now(self, event: Callable[[], None]) -> None:
+        try:
+            event()
+        except (OSError, ReplicationError):
+            raise  # the world's: whoever has the event refuses it
+        except Exception as error:
+            error.add_note(HALF_DONE)
+            raise
+        finally:
+            self._lock.release()
 
 
 class Partition:

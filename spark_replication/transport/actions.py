@@ -32,6 +32,7 @@ from spark_replication.messages.acls import Need
 from spark_replication.messages.actions import INTRODUCE, PROVE, Action, Asked, Told
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.clock import now_ms
+from spark_replication.process.forks import uses_grpc
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.audit import RefusedCalls, audited
 from spark_replication.transport.call_check import NO_TOKEN, unproven
@@ -82,6 +83,7 @@ class _Serving(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def __init__(self, calls: ActionServer, location: str, given: Mapping[str, Any]) -> None:
         self._calls = calls
+        uses_grpc()
         super().__init__(location, **given)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:

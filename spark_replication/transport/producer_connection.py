@@ -6,6 +6,7 @@ takes no answers is not read from.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 
@@ -25,6 +26,8 @@ from spark_replication.transport.client_connection import Admitted, ClientConnec
 from spark_replication.transport.frames import ReceivedFrame, encoded
 from spark_replication.transport.meter import PUT, Meter, Traffic
 from spark_replication.transport.socket_loop import SocketLoop, loop_ms
+
+log = logging.getLogger(__name__)
 
 # Memory that one connection may hold.
 SCHEMA_BYTES_MAX = 16 << 20
@@ -57,15 +60,22 @@ class Lane:
         self._schema_of = schema_of
 
     def prepare(self, stream: PutStream, frame: PutFrame, payload: Buffer, compression: Compression) -> PreparedBatch:
-        return as_sent(
-            payload,
-            stream.schema,
-            self._schema_of(stream.topic),
-            crc=frame.crc,
-            batch_bytes_max=self.settings.batch_bytes_max,
-            compression=compression,
-            **numbers_of(frame.batch),
-        )
+        topic = self._schema_of(stream.topic)
+        try:
+            return as_sent(
+                payload,
+                stream.schema,
+                topic,
+                crc=frame.crc,
+                batch_bytes_max=self.settings.batch_bytes_max,
+                compression=compression,
+                **numbers_of(frame.batch),
+            )
+        except ReplicationError:
+            raise
+        except Exception as error:  # pyarrow reads types that it cannot show: KeyError. Nothing is appended yet
+            log.exception("a batch of %s could not be read, for a reason that nobody expected: report it", stream.topic)
+            raise InvalidRequest(f"the batch is not Arrow data that this broker can read: {error!r}") from error
 
     def accepted(self, batch: PreparedBatch) -> None:
         self.produced.moved(batches=1, records=batch.rows, count_bytes=len(batch.message))

@@ -27,6 +27,7 @@ from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QuotaTable
 from spark_replication.errors import InvalidConfig
+from spark_replication.process.forks import uses_grpc
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import load_pair, read_named
@@ -150,6 +151,7 @@ class Security:
                 given["tls_root_certs"] = tls.ca
                 if tls.certificate is not None:
                     given |= {"cert_chain": tls.certificate.chain, "private_key": tls.certificate.key}
+            uses_grpc()
             return flight.connect(
                 self.location(address), middleware=[ClusterHeader(self.cluster), *middleware], **given
             )

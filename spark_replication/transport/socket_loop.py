@@ -5,13 +5,16 @@ Rules:
 - Nothing that is called here waits for a peer. Handshakes, look-ups and all else that may wait are done by other
   threads, which post their results.
 - What has come over a connection is taken for a moment at a time (transport.taking): others have their turns.
-- An error of a connection ends that connection, and nothing else.
+- An error of a connection, even one that nobody expected, ends that connection and nothing else. An error with a
+  partition in hand, or of what was posted, ends the loop (engine.partition.is_half_done).
+- A loop that an error ends tells whoever made it, and nobody waits for it any more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import math
 import os
 import select
@@ -22,11 +25,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from spark_replication.errors import ReplicationError
+from spark_replication.engine.partition import is_half_done
+from spark_replication.errors import ReplicationError, mistake
 from spark_replication.transport.frames import Channel, Outbox
 
 # How often the loop looks for calls while a thread posts within `together`.
 TOGETHER_S = 0.01
+
+log = logging.getLogger(__name__)
 
 
 def loop_ms() -> float:
@@ -67,7 +73,9 @@ class _This(threading.local):
 class SocketLoop:
     """`post`, `together` and `call` are for any thread, everything else for what the loop calls."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, failed: Callable[[BaseException], None] = lambda _error: None) -> None:
+        """failed: called by its thread if an error ends it. Then threading.excepthook has the error."""
+        self._failed = failed
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -78,6 +86,8 @@ class SocketLoop:
         self._within = 0  # threads within `together`
         self._entering = threading.Lock()  # guards that number
         self._stopped = False
+        self._is_over = False
+        self._callers: set[threading.Event] = set()  # who waits in `call`
         self._connections: dict[int, Connected] = {}
         self._touched: dict[int, None] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap; the number orders equal times
@@ -130,16 +140,24 @@ class SocketLoop:
                 os.eventfd_write(self._wake, 1)
 
     def call(self, call: Callable[[], None], timeout_s: float) -> bool:
-        """Posts the call and waits for it. The caller holds nothing that the loop may wait for. False: not in time."""
+        """Posts the call and waits for it. The caller holds nothing that the loop may wait for. False: it was not made
+        in time, or will not be made, since the loop has ended."""
         done = threading.Event()
+        is_made = False
 
         def called() -> None:
+            nonlocal is_made
             call()
+            is_made = True
             done.set()
 
+        self._callers.add(done)
         self._posted.append(called)
         self._wake_up()
-        return done.wait(timeout_s)
+        if not self._is_over:  # looked at after `done` was added: the loop's end sees one or the other
+            done.wait(timeout_s)
+        self._callers.discard(done)
+        return is_made
 
     # On its thread.
 
@@ -175,7 +193,13 @@ class SocketLoop:
         try:
             while not self._stopped:
                 self._step()
+        except BaseException as error:
+            self._failed(error)
+            raise
         finally:
+            self._is_over = True
+            for done in tuple(self._callers):
+                done.set()
             self._awake = True  # so that nobody writes to the closed descriptor
             self._epoll.close()
             os.close(self._wake)
@@ -233,3 +257,8 @@ class SocketLoop:
             perform()
         except (OSError, ReplicationError) as error:
             self.end(connection, error)
+        except Exception as error:
+            if is_half_done(error):
+                raise
+            log.exception("a connection ends by an error that nobody expected: please report")
+            self.end(connection, mistake(error, "this connection"))

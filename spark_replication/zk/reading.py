@@ -19,6 +19,7 @@ from spark_replication.errors import CorruptState
 from spark_replication.model import (
     BrokerEpoch,
     BrokerId,
+    ClusterInfo,
     ClusterSettings,
     PartitionState,
     Registration,
@@ -97,6 +98,12 @@ class Reading:
         if node is not None and state is None:
             self._topics.add(name)
         return state
+
+    def cluster_id(self) -> str:
+        """Empty if it cannot be read, or no controller was here yet."""
+        (node,) = self._session.read_each([paths.CLUSTER])
+        cluster = None if node is None else self._value(node, ClusterInfo, paths.CLUSTER)
+        return "" if cluster is None else cluster.cluster_id
 
     def settings(self) -> ClusterSettings:
         """The cluster's settings; none if they cannot be read."""

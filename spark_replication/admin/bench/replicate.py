@@ -220,7 +220,7 @@ class _Stream:
             self._unsent -= 1
             if self._unsent:
                 lane.ask_at(AT_ONCE)
-        return Outgoing(self._lanes.batch, self._metadata)
+        return Outgoing([self._lanes.batch], self._metadata)
 
     def answered(self, _lane: Lane, answers: list[PutAnswer]) -> None:
         refused = next((answer for answer in answers if answer.error != NONE), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -94,9 +95,9 @@ def produce(
 ) -> None:
     """Rows of FILE, or without one of the lines of JSON on standard input, to a topic.
 
-    Without --partition and --key, batches go to its partitions in turn. The listing at the end says what is
-    acknowledged, also if something went wrong: then the rows behind that are to be looked for before they are sent
-    again.
+    Without --partition and --key, batches go to its partitions in turn, from any of them on. The listing at the end
+    says what is acknowledged, also if something went wrong: then the rows behind that are to be looked for before they
+    are sent again.
     """
     if key and partition is not None:
         raise click.UsageError("A key chooses the partition: give --key or --partition.")
@@ -130,7 +131,8 @@ def produce(
 def _placed(
     topic: str, batches: Iterator[pa.RecordBatch], partitions: Sequence[int], key: Sequence[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for turn, batch in enumerate(batches):
+    first = secrets.randbelow(len(partitions))  # or small inputs, a call each, would all go to the same partition
+    for turn, batch in enumerate(batches, first):
         yield from Placing(topic, partitions, key, turn).parts(batch, batch)
 
 

@@ -45,7 +45,7 @@ def stored(cluster: sr.LocalCluster) -> list[LogBatch]:
     """As the whole log is read, each batch appended at another millisecond than the one before."""
     with sr.Producer(cluster.bootstrap) as producer, sr.Reader(cluster.bootstrap) as reader:
         for number in range(BATCHES):
-            producer.send(TOPIC, rows(10 * number)).result()
+            producer.send(TOPIC, rows(10 * number), 0).result()
             *_, last = reader.read(TOPIC)
             while time.time_ns() // 1_000_000 <= last.timestamp:
                 os.sched_yield()
@@ -150,14 +150,14 @@ def test_a_column_that_there_is_not_is_refused_whoever_is_asked(
 def test_from_the_latest_on_only_what_comes_is_read(cluster: sr.LocalCluster) -> None:
     cluster.admin.create_topic("coming", SCHEMA, partitions=1)
     with sr.Producer(cluster.bootstrap) as producer, sr.Reader(cluster.bootstrap) as reader:
-        producer.send("coming", rows(0)).result()
+        producer.send("coming", rows(0), 0).result()
         with ThreadPoolExecutor(1) as threads:
             following = threads.submit(next, reader.read("coming", start="latest", follow=True))
             sent = 10
             deadline_s = time.monotonic() + DEADLINE_S
             while not following.done():
                 assert time.monotonic() < deadline_s
-                producer.send("coming", rows(sent)).result()
+                producer.send("coming", rows(sent), 0).result()
                 sent += 10
     assert 0 < following.result().base_offset < sent
 
@@ -166,7 +166,7 @@ def test_the_earliest_is_what_retention_has_left(cluster: sr.LocalCluster) -> No
     cluster.admin.create_topic("kept", SCHEMA, partitions=1, config={"segment.bytes": 1, "retention.bytes": 1})
     with sr.Producer(cluster.bootstrap) as producer, sr.Reader(cluster.bootstrap) as reader:
         for number in range(3):
-            producer.send("kept", rows(10 * number)).result()
+            producer.send("kept", rows(10 * number), 0).result()
         deadline_s = time.monotonic() + DEADLINE_S
         while (first := next(reader.read("kept", start="earliest")).base_offset) == 0:
             assert time.monotonic() < deadline_s

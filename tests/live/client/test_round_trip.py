@@ -99,8 +99,8 @@ def test_what_is_produced_is_what_every_reader_reads(
     cluster.admin.create_topic(topic, SCHEMA, partitions=1, config=config)
     table = rows(count)
     with sr.Producer(cluster.bootstrap) as producer:
-        futures = [producer.send(topic, batch) for batch in mixed_batches(table)]
-        empty = producer.send(topic, table.slice(0, 0))
+        futures = [producer.send(topic, batch, 0) for batch in mixed_batches(table)]
+        empty = producer.send(topic, table.slice(0, 0), 0)
     assert isinstance(empty.exception(), InvalidRequest), "a batch without rows has no offsets, and is refused"
     acks = [future.result() for future in futures]
     assert [ack.base_offset for ack in acks] == [0, *(ack.last_offset + 1 for ack in acks[:-1])]

@@ -53,7 +53,7 @@ class Known:
 
     def write(self, who: str, topic: str = "orders") -> None:
         with sr.Producer(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000) as producer:
-            producer.send(topic, BATCH).result(DEADLINE_S)
+            producer.send(topic, BATCH, 0).result(DEADLINE_S)
 
     def read(self, who: str, topic: str = "orders") -> int:
         with sr.Reader(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000) as reader:
@@ -205,11 +205,11 @@ def test_what_is_taken_back_is_refused_on_a_connection_that_is_open(granted: Kno
         granted.admin("root") as root,
         sr.Producer(granted.cluster.bootstrap, security=granted.settings["alice"]) as producer,
     ):
-        producer.send("orders", BATCH).result(DEADLINE_S)
+        producer.send("orders", BATCH, 0).result(DEADLINE_S)
         root.remove_acls("alice write topic orders")
 
         def is_refused() -> bool:
-            error = producer.send("orders", BATCH).exception(DEADLINE_S)
+            error = producer.send("orders", BATCH, 0).exception(DEADLINE_S)
             return isinstance(error, TopicAuthorizationFailed)
 
         eventually(is_refused, "brokers have heard of it", DEADLINE_S)

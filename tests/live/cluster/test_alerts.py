@@ -174,7 +174,7 @@ def test_the_tables_cannot_be_written(cluster: sr.LocalCluster, watch: Watch) ->
 def test_a_disk_refuses(cluster: sr.LocalCluster, watch: Watch, topic: str) -> None:
     follower = partition(cluster, topic).replicas[-1]
     with full_disk(cluster.brokers[follower].pid, 0), sr.Producer(cluster.bootstrap) as producer:
-        producer.send(topic, pa.record_batch([pa.array([1])], schema=SCHEMA)).result(DEADLINE_S)
+        producer.send(topic, pa.record_batch([pa.array([1])], schema=SCHEMA), 0).result(DEADLINE_S)
         watch.until("DiskRefuses", "UnderReplicated")
     watch.until()
 

@@ -214,7 +214,7 @@ def test_the_disk_of_one_is_full_and_the_others_go_on_at_once(cluster: sr.LocalC
     with sr.Producer(cluster.bootstrap) as producer:
         # More than any other file of a broker's has, its log among them: they are not to fail.
         large = numbers(*range(-250_000, 0))
-        producer.send(topic, large).result(DEADLINE_S)
+        producer.send(topic, large, 0).result(DEADLINE_S)
     before = pids(cluster)
     broker = partition(cluster, topic).replicas[place]
     with watched(cluster, topic, 1) as load:
@@ -337,5 +337,5 @@ def test_brokers_that_lost_their_page_caches_are_led_by_the_longest_log_that_the
 def append(cluster: sr.LocalCluster, first: int) -> None:
     with sr.Producer(cluster.zookeeper) as producer:
         batch = numbers(*range(first, first + 10))
-        for sent in [producer.send(strategy, batch) for strategy in STRATEGIES]:
+        for sent in [producer.send(strategy, batch, 0) for strategy in STRATEGIES]:
             assert sent.result(DEADLINE_S).base_offset == first

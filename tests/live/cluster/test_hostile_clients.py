@@ -95,7 +95,7 @@ class Attacked:
 
     def works(self) -> None:
         with sr.Producer(self.cluster.bootstrap, security=self.settings) as producer:
-            producer.send("orders", pa.record_batch([pa.array([self.written])], schema=SCHEMA)).result(CONNECT_S)
+            producer.send("orders", pa.record_batch([pa.array([self.written])], schema=SCHEMA), 0).result(CONNECT_S)
         self.written += 1
         with sr.Reader(self.cluster.bootstrap, security=self.settings) as reader:
             found = [number for batch in reader.read("orders") for number in batch.batch.column(0).to_pylist()]
@@ -431,7 +431,7 @@ def test_no_row_and_no_name_steers_a_terminal(unharmed: Attacked) -> None:
     ways = ("--bootstrap", unharmed.cluster.bootstrap, *in_words(unharmed.settings))
     unharmed.cluster.admin.create_topic("letters", schema, partitions=1, replication_factor=1)
     with sr.Producer(unharmed.cluster.bootstrap, security=unharmed.settings) as producer:
-        producer.send("letters", pa.record_batch([[text] for text in STEERING], schema=schema)).result(CONNECT_S)
+        producer.send("letters", pa.record_batch([[text] for text in STEERING], schema=schema), 0).result(CONNECT_S)
     commands: dict[tuple[str, ...], int] = {
         ("consume", "letters"): 0,
         ("topics", "describe", "letters"): 0,

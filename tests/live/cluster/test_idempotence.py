@@ -50,10 +50,10 @@ def trim(cluster: sr.LocalCluster, topic: str) -> None:
     """Fill the log until retention has removed what lies there."""
     deadline = time.monotonic() + DEADLINE_S
     with sr.Producer(cluster.bootstrap, batch_bytes=0) as producer:
-        end = producer.send(topic, batch(FILLER)).result().last_offset
+        end = producer.send(topic, batch(FILLER), 0).result().last_offset
         while log_start(cluster, topic) <= end:
             assert time.monotonic() < deadline, "retention removes nothing"
-            producer.send(topic, batch(FILLER, text="." * 15_000)).result()
+            producer.send(topic, batch(FILLER, text="." * 15_000), 0).result()
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_what_follows_a_refused_batch_is_there_once_on_a_log_whose_head_is_gone(
     cluster: sr.LocalCluster, trimmed: str
 ) -> None:
     with sr.Producer(cluster.bootstrap, batch_bytes=0) as producer:
-        futures = [producer.send(trimmed, batch(0, text="." * 200_000))]
-        futures += [producer.send(trimmed, batch(number)) for number in range(1, 30)]
+        futures = [producer.send(trimmed, batch(0, text="." * 200_000), 0)]
+        futures += [producer.send(trimmed, batch(number), 0) for number in range(1, 30)]
         assert list(outcomes(futures)) == [BatchTooLarge.__name__, *["acknowledged"] * 29]
     assert ids(cluster, trimmed) == list(range(1, 30))
 
@@ -84,11 +84,11 @@ def test_a_producer_goes_on_after_retention_has_removed_all_that_it_wrote_and_br
 ) -> None:
     with sr.Producer(cluster.bootstrap, batch_bytes=0) as producer:
         for number in range(3):
-            producer.send(trimmed, batch(number)).result(DEADLINE_S)
+            producer.send(trimmed, batch(number), 0).result(DEADLINE_S)
         trim(cluster, trimmed)
         assert ids(cluster, trimmed) == []
         kill(*[broker.pid for broker in cluster.brokers.values()])
-        futures = [producer.send(trimmed, batch(number)) for number in range(3, 9)]
+        futures = [producer.send(trimmed, batch(number), 0) for number in range(3, 9)]
         assert list(outcomes(futures)) == ["acknowledged"] * 6
     assert ids(cluster, trimmed) == list(range(3, 9))
 
@@ -98,7 +98,7 @@ def test_producers_need_nothing_that_zookeeper_remembers(cluster: sr.LocalCluste
     for number in range(3):
         assert truth.read_now("/producer_ids") is None
         with sr.Producer(cluster.bootstrap) as producer:
-            assert producer.send(name, batch(number)).result(DEADLINE_S).base_offset == number
+            assert producer.send(name, batch(number), 0).result(DEADLINE_S).base_offset == number
         kill(*[broker.pid for broker in cluster.brokers.values()])
         cluster.wait_healthy()
     assert ids(cluster, name) == [0, 1, 2]

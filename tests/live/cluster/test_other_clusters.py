@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
+from spark_replication.client.bootstrap import parse_bootstrap
 from spark_replication.errors import BrokerNotAvailable
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA
@@ -77,13 +78,13 @@ def test_clients_find_their_own_cluster_again(cluster: sr.LocalCluster, name: st
             for number in range(3):
                 leader = cluster.admin.describe_topics([name])[0].partitions[0].leader
                 assert leader is not None
-                producer.send(name, batch(2 * number)).result(WAIT_S)
+                producer.send(name, batch(2 * number), 0).result(WAIT_S)
                 read = [each for found in reader.read(name) for each in found.batch.column(0).to_pylist()]
                 assert read == list(range(2 * number + 1))
                 port, pid = cluster.brokers[leader].port, cluster.brokers[leader].pid
                 kill(pid)
                 with leads_to(port, theirs):
-                    producer.send(name, batch(2 * number + 1)).result(WAIT_S)
+                    producer.send(name, batch(2 * number + 1), 0).result(WAIT_S)
                     read = [each for found in reader.read(name) for each in found.batch.column(0).to_pylist()]
                     assert read == list(range(2 * number + 2))
                     cluster.wait_healthy()
@@ -106,6 +107,12 @@ def test_who_began_elsewhere_and_finds_nobody_is_told_whose_servers_those_are(
             with pytest.raises(BrokerNotAvailable, match="MISROUTED_CALL: this"):
                 admin.describe_topics([name])
         admin.close()
+
+
+def test_zookeeper_says_which_cluster_it_is(cluster: sr.LocalCluster) -> None:
+    named = parse_bootstrap(cluster.zookeeper).cluster(5_000)
+    assert named.cluster_id == cluster.admin.describe_cluster().cluster_id
+    assert set(named.brokers) == {f"{broker.host}:{broker.port}" for broker in cluster.brokers.values()}
 
 
 def batch(number: int) -> pa.RecordBatch:

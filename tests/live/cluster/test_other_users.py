@@ -66,7 +66,7 @@ def test_nobody_else_reads_a_row_or_holds_a_lock(directory: Path, settings: dict
     with sr.LocalCluster.start(brokers=1, directory=data, config=config) as cluster:
         cluster.admin.create_topic("orders", SCHEMA, partitions=1, replication_factor=1)
         with sr.Producer(cluster.bootstrap, security=cluster.security) as producer:
-            producer.send("orders", pa.record_batch({"words": ["a secret"]}, SCHEMA)).result(DEADLINE_S)
+            producer.send("orders", pa.record_batch({"words": ["a secret"]}, SCHEMA), 0).result(DEADLINE_S)
         (segment,) = [path for path in data.rglob("*.arrow") if b"a secret" in path.read_bytes()]
         own = ("security.token.file", "security.tls.key.file")
         files = [

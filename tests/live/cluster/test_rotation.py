@@ -43,9 +43,9 @@ class Work:
         with sr.Producer(bootstrap, security=security) as kept, sr.Admin(bootstrap, security=security) as admin:
             while not self._over.is_set():
                 try:
-                    kept.send("orders", BATCH).result(DEADLINE_S)
+                    kept.send("orders", BATCH, 0).result(DEADLINE_S)
                     with sr.Producer(bootstrap, security=security) as producer:
-                        producer.send("orders", BATCH).result(DEADLINE_S)
+                        producer.send("orders", BATCH, 0).result(DEADLINE_S)
                     with sr.Reader(bootstrap, security=security) as reader:
                         assert next(iter(reader.read("orders"))).batch == BATCH
                     assert admin.describe_topics(["orders"])
@@ -84,7 +84,7 @@ def put(file: Path, content: str) -> None:
 
 
 def is_refused(producer: sr.Producer, *errors: type[ReplicationError]) -> bool:
-    return isinstance(producer.send("orders", BATCH).exception(DEADLINE_S), errors)
+    return isinstance(producer.send("orders", BATCH, 0).exception(DEADLINE_S), errors)
 
 
 def test_tokens_are_replaced(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_tokens_are_replaced(tmp_path: Path) -> None:
     serving = {**of("served"), "security.broker.token.file": str(files["brokers"])}
     with started(tmp_path / "cluster", serving) as cluster, Work(cluster, of("client")) as work:
         with sr.Producer(cluster.bootstrap, security=of("leaver")) as leaving:
-            leaving.send("orders", BATCH).result(DEADLINE_S)
+            leaving.send("orders", BATCH, 0).result(DEADLINE_S)
             for name, content in (
                 ("served", "alice old-secret-of-alice\nalice new-secret-of-alice\n"),
                 ("client", "alice new-secret-of-alice\n"),
@@ -177,7 +177,7 @@ def test_certificates_and_their_ca_are_replaced(tmp_path: Path) -> None:
             shown = partial(pki.is_shown_everywhere, cluster)
             assert shown()
             with sr.Producer(cluster.bootstrap, security=leaver, deadline_ms=5_000) as leaving:
-                leaving.send("orders", BATCH).result(DEADLINE_S)
+                leaving.send("orders", BATCH, 0).result(DEADLINE_S)
                 pki.show("server", pki.old)
                 eventually(shown, "another certificate of the same CA", DEADLINE_S)
                 work.goes_on()

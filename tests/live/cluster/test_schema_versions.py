@@ -69,7 +69,9 @@ class Writer:
                 number = 0
                 while not self._stopping.is_set():
                     row = self.row(number)
-                    ack = producer.send(self._topic, pa.RecordBatch.from_pylist([row], self._schema)).result(DEADLINE_S)
+                    ack = producer.send(self._topic, pa.RecordBatch.from_pylist([row], self._schema), 0).result(
+                        DEADLINE_S
+                    )
                     self.acknowledged[ack.base_offset] = row
                     number += 1
         except Exception as error:  # noqa: BLE001 (told to the test's thread)

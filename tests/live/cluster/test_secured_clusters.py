@@ -146,7 +146,7 @@ def test_who_does_not_belong_gets_a_clear_error_in_time_and_the_next_is_served(s
     for name, security in secured.strangers.items():
         batch = pa.record_batch([pa.array([-1])], schema=SCHEMA)
         with sr.Producer(secured.cluster.bootstrap, security=security, deadline_ms=REFUSED_MS) as producer:
-            refused = producer.send(TOPIC, batch).exception(TIMEOUT_S)
+            refused = producer.send(TOPIC, batch, 0).exception(TIMEOUT_S)
         assert isinstance(refused, (AuthenticationFailed, BrokerNotAvailable)), (name, refused)
         assert not refused.maybe_written
         assert "security." in refused.message
@@ -482,7 +482,7 @@ def test_a_cluster_that_gets_security_protects_what_is_in_zookeeper(tmp_path: Pa
     with sr.LocalCluster.start(brokers=1, directory=directory, config={**CONFIG, "min.insync.replicas": 1}) as cluster:
         cluster.admin.create_topic(TOPIC, SCHEMA, partitions=1, replication_factor=1)
         with sr.Producer(cluster.bootstrap) as producer:
-            producer.send(TOPIC, batch).result(DEADLINE_S)
+            producer.send(TOPIC, batch, 0).result(DEADLINE_S)
     for later in (settings, {}):  # what belongs to the cluster does so without security, too
         with sr.LocalCluster.start(brokers=1, directory=directory, config={**CONFIG, **later}) as cluster:
             stranger = stranger_at(cluster)

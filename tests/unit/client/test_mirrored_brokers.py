@@ -8,17 +8,20 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from spark_replication.client.bootstrap import MirroredBrokers, parse_bootstrap
+from spark_replication.client.bootstrap import MirroredBrokers, NamedCluster, parse_bootstrap
 from spark_replication.client.deadline import Deadline
+from spark_replication.client.producer import Producer
 from spark_replication.client.routes import Routes
-from spark_replication.errors import BrokerNotAvailable
+from spark_replication.errors import BrokerNotAvailable, WrongCluster
 from spark_replication.mirror.brokers import BrokerRow
 from tests.live.mirror.mirror_stories import CLUSTER, broker_row, write_brokers
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster
+from tests.unit.client.test_producer import numbers
 
 TIMEOUT_MS = 2_000
 
@@ -29,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 
 def named(path: str) -> list[str]:
-    return parse_bootstrap(f"delta:{path}").addresses(TIMEOUT_MS)
+    return parse_bootstrap(f"delta:{path}").cluster(TIMEOUT_MS).brokers
 
 
 def test_those_that_live_come_first_and_those_that_are_gone_not_at_all(path: str) -> None:
@@ -40,9 +43,9 @@ def test_those_that_live_come_first_and_those_that_are_gone_not_at_all(path: str
 def test_the_table_is_read_anew_each_time(path: str) -> None:
     write_brokers(path, broker_row(1, 1), broker_row(2, 1))
     bootstrap = MirroredBrokers(path)
-    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:9001", "host2:9002"]
+    assert bootstrap.cluster(TIMEOUT_MS).brokers == ["host1:9001", "host2:9002"]
     write_brokers(path, broker_row(1, 5, port=7_000), dead=[(2, 6)])
-    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:7001"]
+    assert bootstrap.cluster(TIMEOUT_MS).brokers == ["host1:7001"]
 
 
 def test_a_relative_path_stays_where_it_was_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +53,7 @@ def test_a_relative_path_stays_where_it_was_named(path: str, monkeypatch: pytest
     monkeypatch.chdir(Path(path).parent)
     bootstrap = parse_bootstrap("delta:mirror")
     monkeypatch.chdir("/")
-    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:9001"]
+    assert bootstrap.cluster(TIMEOUT_MS).brokers == ["host1:9001"]
 
 
 def test_a_table_in_which_nobody_lives_says_so(path: str) -> None:
@@ -89,14 +92,14 @@ def test_a_store_that_does_not_answer_costs_no_more_than_the_deadline(monkeypatc
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         begun_s = time.monotonic()
         with pytest.raises(BrokerNotAvailable, match="cannot be read"):
-            parse_bootstrap("delta:s3://bucket/mirror").addresses(200)
+            parse_bootstrap("delta:s3://bucket/mirror").cluster(200)
         assert time.monotonic() - begun_s < 5  # delta-rs by itself tries for 3 minutes
 
 
-def fake_rows(cluster: FakeCluster, zxid: int, *brokers: int) -> list[BrokerRow]:
+def fake_rows(cluster: FakeCluster, zxid: int, *brokers: int, cluster_id: str = "fake") -> list[BrokerRow]:
     return [
         BrokerRow(
-            cluster_id=CLUSTER,
+            cluster_id=cluster_id,
             broker=id_,
             registration=cluster.brokers[id_].registration,
             zxid=zxid,
@@ -108,7 +111,8 @@ def fake_rows(cluster: FakeCluster, zxid: int, *brokers: int) -> list[BrokerRow]
 
 
 def test_routes_begin_with_the_table_and_go_on_with_what_brokers_tell(cluster: FakeCluster, path: str) -> None:
-    write_brokers(path, broker_row(8, 1, port=1 - 8), *fake_rows(cluster, 1, 1))  # nobody is at host8
+    nobody = msgspec.structs.replace(broker_row(8, 1, port=1 - 8), cluster_id="fake")
+    write_brokers(path, nobody, *fake_rows(cluster, 1, 1))
     routes = Routes(f"delta:{path}")
     first = routes.route("orders", 0, Deadline(20_000))
     assert (first.leader, first.address) == (1, cluster.brokers[1].address)
@@ -116,6 +120,40 @@ def test_routes_begin_with_the_table_and_go_on_with_what_brokers_tell(cluster: F
     cluster.lead(2)
     routes.stale(first)
     assert routes.route("orders", 0, Deadline(20_000)).leader == 2
+
+
+def test_a_table_says_which_cluster_it_is_of(path: str) -> None:
+    write_brokers(path, broker_row(1, 1))
+    assert parse_bootstrap(f"delta:{path}").cluster(TIMEOUT_MS) == NamedCluster(["host1:9001"], CLUSTER)
+
+
+def test_whoever_has_the_port_of_a_broker_that_a_table_names_is_not_believed(cluster: FakeCluster, path: str) -> None:
+    """The table is stale, and a broker of another cluster has got the port, with a topic of the same name."""
+    write_brokers(path, *fake_rows(cluster, 1, 1, 2, cluster_id=CLUSTER))
+    with Producer(f"delta:{path}", deadline_ms=PASSES_MS) as producer:
+        error = producer.send("orders", numbers(1)).exception(20)
+    assert isinstance(error, BrokerNotAvailable)
+    assert f"a server of cluster fake answered at {cluster.brokers[1].address}" in str(error)
+    assert f"this client is of cluster {CLUSTER}" in str(error)
+    assert cluster.log().numbers == []
+
+
+def test_a_table_of_several_clusters_says_so(cluster: FakeCluster, path: str) -> None:
+    write_brokers(path, broker_row(1, 1), *fake_rows(cluster, 2, 2))
+    with pytest.raises(BrokerNotAvailable, match=rf"names brokers of the clusters \['{CLUSTER}', 'fake'\]"):
+        named(path)
+
+
+def test_a_table_that_another_cluster_has_taken_over_is_not_followed(cluster: FakeCluster, path: str) -> None:
+    write_brokers(path, *fake_rows(cluster, 1, 1))
+    routes = Routes(f"delta:{path}")
+    first = routes.route("orders", 0, Deadline(20_000))
+    write_brokers(path, broker_row(8, 2), dead=[(1, 2)])
+    for broker in cluster.brokers.values():
+        broker.proxy.down()
+    routes.stale(first)
+    with pytest.raises(WrongCluster, match=f"names cluster {CLUSTER} by now, and this client is of cluster fake"):
+        routes.route("orders", 0, Deadline(PASSES_MS))
 
 
 def test_an_error_names_the_table_that_was_tried(path: str) -> None:

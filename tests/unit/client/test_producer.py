@@ -20,6 +20,7 @@ from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
     AuthenticationFailed,
     BatchTooLarge,
+    ClientClosed,
     InvalidProducerEpoch,
     InvalidRequest,
     LeaderNotAvailable,
@@ -38,7 +39,8 @@ from spark_replication.storage import batches
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
-from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog
+from tests.waiting import eventually
 
 WAIT_S = 20.0
 
@@ -59,13 +61,13 @@ def test_a_producer_has_as_many_threads_for_many_partitions_as_for_one(cluster: 
 def test_a_send_waits_for_no_route(cluster: FakeCluster) -> None:
     """In an outage of thousands of partitions, some route is always asked for."""
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
-        producer.send("orders", numbers(0)).result(WAIT_S)
+        producer.send("orders", numbers(0), 0).result(WAIT_S)
         cluster.lead(None)
         cluster.refuse_metadata = LeaderNotAvailable("wait")
         producer._routes.stale(producer._routes.latest(TopicPartition("orders", 0)))
         asked = cluster.asked_metadata
         began_s = time.monotonic()
-        sent = [producer.send("orders", numbers(number)) for number in range(100)]
+        sent = [producer.send("orders", numbers(number), 0) for number in range(100)]
         assert time.monotonic() - began_s < PASSES_MS / 2_000
         assert all(failure(future) for future in sent)
         assert cluster.asked_metadata > asked
@@ -82,7 +84,7 @@ def numbers(*values: int) -> pa.RecordBatch:
 
 
 def send(producer: Producer, count: int, first: int = 0) -> list[Future[Ack]]:
-    return [producer.send("orders", numbers(number)) for number in range(first, first + count)]
+    return [producer.send("orders", numbers(number), 0) for number in range(first, first + count)]
 
 
 def offsets(futures: list[Future[Ack]]) -> list[int]:
@@ -111,12 +113,12 @@ def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(clus
     cluster.tokens = Tokens.of(Token("of-this-cluster"))
     security = Security(mode="token", tokens=cluster.tokens)
     with Producer(cluster.bootstrap, security=security, deadline_ms=15_000) as producer:
-        producer.send("orders", numbers(1)).result(WAIT_S)
+        producer.send("orders", numbers(1), 0).result(WAIT_S)
         cluster.impostors = {1}
         for broker in cluster.brokers.values():
             broker.proxy.cut()
         cluster.after_refusal = lambda: cluster.lead(2)
-        producer.send("orders", numbers(2)).result(WAIT_S)
+        producer.send("orders", numbers(2), 0).result(WAIT_S)
     assert [each.batch.column(0).to_pylist() for each in cluster.log().batches] == [[1], [2]]
 
 
@@ -125,7 +127,7 @@ def test_a_leader_that_lets_nobody_in_is_told_of_once_time_is_over(cluster: Fake
     security = Security(mode="token", tokens=cluster.tokens)
     cluster.impostors = {1}
     with Producer(cluster.bootstrap, security=security, deadline_ms=2_000) as producer:
-        refused = producer.send("orders", numbers(1)).exception(WAIT_S)
+        refused = producer.send("orders", numbers(1), 0).exception(WAIT_S)
     assert isinstance(refused, AuthenticationFailed)
     assert not refused.maybe_written
     assert "given up after 2000 ms" in refused.message
@@ -135,7 +137,7 @@ def test_a_producer_that_no_broker_lets_in_does_not_wait(cluster: FakeCluster) -
     cluster.tokens = Tokens.of(Token("of-this-cluster"))
     security = Security(mode="token", tokens=Tokens.of(Token("of-another")))
     with Producer(cluster.bootstrap, security=security, deadline_ms=60_000) as producer:
-        refused = producer.send("orders", numbers(1)).exception(WAIT_S)
+        refused = producer.send("orders", numbers(1), 0).exception(WAIT_S)
     assert isinstance(refused, AuthenticationFailed)
 
 
@@ -161,7 +163,7 @@ def test_partitions_have_sequences_of_their_own(cluster: FakeCluster, producer: 
 def test_every_producer_draws_an_id_and_asks_nobody_for_it(cluster: FakeCluster) -> None:
     for number in (1, 2):
         with Producer(cluster.bootstrap) as producer:
-            assert producer.send("orders", numbers(number)).result(WAIT_S).base_offset == number - 1
+            assert producer.send("orders", numbers(number), 0).result(WAIT_S).base_offset == number - 1
     ids = {metadata.producer for _, metadata in cluster.received}
     assert len(ids) == 2
     assert all(number is not None and 0 <= number < 1 << 63 for number in ids)
@@ -169,7 +171,7 @@ def test_every_producer_draws_an_id_and_asks_nobody_for_it(cluster: FakeCluster)
 
 def test_a_table_goes_as_one_batch(cluster: FakeCluster, producer: Producer) -> None:
     table = pa.Table.from_batches([numbers(1, 2), numbers(3)])
-    assert producer.send("orders", table).result(WAIT_S).last_offset == 2
+    assert producer.send("orders", table, 0).result(WAIT_S).last_offset == 2
     assert [stored.batch.num_rows for stored in cluster.log().batches] == [3]
 
 
@@ -198,12 +200,12 @@ def test_a_partition_that_moves_leaves_the_others_on_their_stream(cluster: FakeC
 def test_an_answer_to_what_was_never_sent_ends_the_stream_and_says_so(cluster: FakeCluster) -> None:
     cluster.first_number = 7
     with Producer(cluster.bootstrap) as producer:
-        error = failure(producer.send("orders", numbers(1)))
+        error = failure(producer.send("orders", numbers(1), 0))
         assert isinstance(error, InvalidRequest)
         assert error.maybe_written
         assert "answered batch 7, which is not owed" in str(error)
         cluster.first_number = 0
-        assert producer.send("orders", numbers(2)).result(WAIT_S).base_offset == 1
+        assert producer.send("orders", numbers(2), 0).result(WAIT_S).base_offset == 1
 
 
 def test_a_stream_that_answers_nothing_is_left_long_before_its_batches_run_out_of_time(
@@ -260,7 +262,7 @@ def test_a_new_leader_gets_everything_that_has_no_answer(cluster: FakeCluster, p
 
 
 def test_a_leader_that_says_it_leads_no_more_is_left(cluster: FakeCluster, producer: Producer) -> None:
-    producer.send("orders", numbers(0)).result(WAIT_S)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
     cluster.lead(2)
     assert offsets(send(producer, 10, first=1)) == list(range(1, 11))
     assert cluster.log().numbers == list(range(11))
@@ -283,10 +285,10 @@ def test_a_leader_that_hangs_is_left_when_another_is_elected(cluster: FakeCluste
 
 def test_a_broker_without_metadata_of_now_does_not_lead_back(cluster: FakeCluster, producer: Producer) -> None:
     cluster.brokers[1].frozen_metadata = cluster.metadata(None)
-    producer.send("orders", numbers(0)).result(WAIT_S)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
     cluster.lead(2)
     for number in range(1, 6):
-        producer.send("orders", numbers(number)).result(WAIT_S)
+        producer.send("orders", numbers(number), 0).result(WAIT_S)
         cluster.brokers[2].proxy.cut()
     assert cluster.log().numbers == list(range(6))
 
@@ -308,7 +310,7 @@ def test_a_refused_batch_fails_alone(cluster: FakeCluster, producer: Producer, r
             future.result(WAIT_S)
     good = [number for number in range(10) if number not in refused]
     assert cluster.log().numbers == good
-    producer.send("orders", numbers(10)).result(WAIT_S)
+    producer.send("orders", numbers(10), 0).result(WAIT_S)
     assert cluster.log().numbers == [*good, 10]
 
 
@@ -337,19 +339,19 @@ def test_a_broker_that_has_forgotten_the_producer_goes_on_in_a_new_epoch(
 
 
 def test_another_schema_is_refused_before_it_is_sent(cluster: FakeCluster, producer: Producer) -> None:
-    error = failure(producer.send("orders", pa.record_batch({"number": pa.array(["one"])})))
+    error = failure(producer.send("orders", pa.record_batch({"number": pa.array(["one"])}), 0))
     assert isinstance(error, SchemaMismatch)
     assert not error.maybe_written
     assert "column 0 ('number') is string in the batch and int64 in the topic" in str(error)
     assert cluster.received == []
-    producer.send("orders", numbers(1)).result(WAIT_S)
+    producer.send("orders", numbers(1), 0).result(WAIT_S)
 
 
 def test_a_topic_made_again_with_another_schema_is_noticed(cluster: FakeCluster, producer: Producer) -> None:
-    producer.send("orders", numbers(1)).result(WAIT_S)
+    producer.send("orders", numbers(1), 0).result(WAIT_S)
     words = pa.record_batch({"word": pa.array(["one"])})
     cluster.create("orders", 3, words.schema)
-    assert producer.send("orders", words).result(WAIT_S).base_offset == 0
+    assert producer.send("orders", words, 0).result(WAIT_S).base_offset == 0
     assert cluster.log().batches[0].batch.equals(words)
 
 
@@ -363,21 +365,21 @@ def named(number: int) -> pa.RecordBatch:
 def test_who_sends_an_earlier_version_does_not_notice_and_who_sends_the_newest_finds_it(
     cluster: FakeCluster, producer: Producer
 ) -> None:
-    producer.send("orders", numbers(0)).result(WAIT_S)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
     stale = cluster.metadata(None)
     cluster.widen("orders", WIDER)
     asked = cluster.asked_metadata
-    producer.send("orders", numbers(1)).result(WAIT_S)
+    producer.send("orders", numbers(1), 0).result(WAIT_S)
     assert cluster.asked_metadata == asked
     cluster.brokers[1].frozen_metadata = stale  # it hears later than the other
-    assert offsets([producer.send("orders", batch) for batch in (named(2), numbers(3), named(4))]) == [2, 3, 4]
+    assert offsets([producer.send("orders", batch, 0) for batch in (named(2), numbers(3), named(4))]) == [2, 3, 4]
     assert [stored.batch.schema.equals(WIDER) for stored in cluster.log().batches] == [False, False, True, False, True]
 
 
 def test_versions_may_alternate(cluster: FakeCluster, producer: Producer) -> None:
     cluster.widen("orders", WIDER)
     batches = [named(number) if number % 2 else numbers(number) for number in range(10)]
-    assert offsets([producer.send("orders", batch) for batch in batches]) == list(range(10))
+    assert offsets([producer.send("orders", batch, 0) for batch in batches]) == list(range(10))
     assert cluster.log().numbers == list(range(10))
     assert len(cluster.received) == 10, "none is sent again"
 
@@ -387,13 +389,13 @@ def test_a_version_that_no_broker_tells_of_is_looked_for_and_then_refused(
 ) -> None:
     monkeypatch.setattr(producers, "UNKNOWN_VERSION_MS", 200)
     asked = cluster.asked_metadata
-    error = failure(producer.send("orders", named(0)))
+    error = failure(producer.send("orders", named(0), 0))
     assert isinstance(error, UnknownSchemaVersion)
     assert "column 1 ('name') of the batch is not in the topic: widen the topic" in str(error)
     assert cluster.asked_metadata > asked + 1
     assert cluster.received == []
     cluster.widen("orders", WIDER)
-    assert producer.send("orders", named(0)).result(WAIT_S).base_offset == 0
+    assert producer.send("orders", named(0), 0).result(WAIT_S).base_offset == 0
 
 
 def test_a_leader_that_has_not_heard_of_a_version_is_tried_again(cluster: FakeCluster, producer: Producer) -> None:
@@ -406,7 +408,7 @@ def test_a_leader_that_has_not_heard_of_a_version_is_tried_again(cluster: FakeCl
         return UnknownSchemaVersion("column 1: widen the topic, or wait") if unknown else None
 
     cluster.refuse = refuse
-    futures = [producer.send("orders", batch) for batch in (numbers(0), named(1), numbers(2))]
+    futures = [producer.send("orders", batch, 0) for batch in (numbers(0), named(1), numbers(2))]
     assert offsets(futures) == [0, 1, 2]
     assert left[0] <= 0
     assert cluster.log().numbers == [0, 1, 2], "none is lost, doubled or overtaken"
@@ -420,7 +422,7 @@ def test_a_leader_that_never_hears_of_a_version_is_given_up_in_time(
     cluster.widen("orders", WIDER)
     cluster.refuse = lambda _batch, _metadata: UnknownSchemaVersion("column 1: widen the topic, or wait")
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
-        error = failure(producer.send("orders", named(0)))
+        error = failure(producer.send("orders", named(0), 0))
     assert isinstance(error, UnknownSchemaVersion)
     assert f"given up after {PASSES_MS} ms, nothing is written" in str(error)
     assert len(cluster.received) > 1
@@ -428,7 +430,7 @@ def test_a_leader_that_never_hears_of_a_version_is_given_up_in_time(
 
 @pytest.mark.parametrize("batch", [numbers(), pa.table({"number": pa.array([], pa.int64())}), [1, 2]])
 def test_what_is_no_batch_is_refused(producer: Producer, batch: object) -> None:
-    assert isinstance(failure(producer.send("orders", batch)), InvalidRequest)
+    assert isinstance(failure(producer.send("orders", batch, 0)), InvalidRequest)
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("ordrs", 0), ("orders", 3)])
@@ -440,7 +442,7 @@ def test_an_unknown_topic_or_partition_is_named_soon(producer: Producer, topic: 
 
 def test_no_answer_in_time_may_be_written(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer, cluster.silent():
-        error = failure(producer.send("orders", numbers(1)))
+        error = failure(producer.send("orders", numbers(1), 0))
         assert isinstance(error, RequestTimedOut)
         assert error.maybe_written
         assert error.retriable
@@ -453,21 +455,21 @@ def test_what_was_refused_and_could_not_be_sent_again_is_surely_not_written(clus
 
     cluster.refuse = refuse
     with Producer(cluster.bootstrap, deadline_ms=1_500) as producer:
-        error = failure(producer.send("orders", numbers(1)))
+        error = failure(producer.send("orders", numbers(1), 0))
         assert isinstance(error, LeaderNotAvailable)
         assert not error.maybe_written
         assert "nothing is written" in str(error)
         cluster.refuse = lambda _batch, _metadata: None
         cluster.lead(1)
-        producer.send("orders", numbers(2)).result(WAIT_S)
+        producer.send("orders", numbers(2), 0).result(WAIT_S)
     assert cluster.log().numbers == [2]
 
 
 def test_the_producer_is_usable_after_a_deadline_that_passed(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
         with cluster.silent():
-            assert failure(producer.send("orders", numbers(1))).maybe_written
-        producer.send("orders", numbers(2)).result(WAIT_S)
+            assert failure(producer.send("orders", numbers(1), 0)).maybe_written
+        producer.send("orders", numbers(2), 0).result(WAIT_S)
     assert cluster.log().numbers in ([2], [1, 2])
 
 
@@ -475,7 +477,7 @@ def test_nobody_to_send_to_names_the_addresses_that_were_tried(cluster: FakeClus
     for broker in cluster.brokers.values():
         broker.proxy.down()
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
-        error = failure(producer.send("orders", numbers(1)))
+        error = failure(producer.send("orders", numbers(1), 0))
     assert not error.maybe_written
     assert all(broker.address in str(error) for broker in cluster.brokers.values())
 
@@ -490,7 +492,7 @@ def test_a_full_window_makes_send_wait_and_then_says_so(cluster: FakeCluster) ->
                 send(producer, 1, first=4)
             assert not refused.value.maybe_written
             assert all(failure(future).maybe_written for future in futures)
-        producer.send("orders", numbers(5)).result(WAIT_S)
+        producer.send("orders", numbers(5), 0).result(WAIT_S)
     assert 4 not in cluster.log().numbers
 
 
@@ -509,8 +511,44 @@ def test_flush_and_close_wait_for_answers(cluster: FakeCluster) -> None:
     producer.close()
     assert all(future.done() for future in more)
     assert cluster.log().numbers == list(range(100))
-    with pytest.raises(InvalidRequest, match="closed"):
-        producer.send("orders", numbers(1))
+    with pytest.raises(ClientClosed) as closed:
+        producer.send("orders", numbers(1), 0)
+    assert not closed.value.retriable, "or a loop that tries again would never end"
+
+
+def test_a_first_send_ends_with_its_producer(cluster: FakeCluster) -> None:
+    cluster.refuse_metadata = LeaderNotAvailable("wait")
+    producer = Producer(cluster.bootstrap, deadline_ms=60_000)
+    told: list[str] = []
+
+    def send_first() -> None:
+        with pytest.raises(ClientClosed, match="closed"):
+            producer.send("orders", numbers(1), 0)
+        told.append("closed")
+
+    sending = threading.Thread(target=send_first)
+    sending.start()
+    eventually(lambda: cluster.asked_metadata > 4, "it asks again and again")
+    producer.close()
+    sending.join(WAIT_S)
+    assert told == ["closed"]
+
+
+def test_nothing_looks_after_a_producer_that_was_closed_before_its_batches_had_answers(cluster: FakeCluster) -> None:
+    producer = Producer(cluster.bootstrap, deadline_ms=60_000)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
+    with cluster.silent():
+        future = producer.send("orders", numbers(1), 0)
+        window = producer._senders.of(TopicPartition("orders", 0))._window
+        eventually(lambda: window.unanswered, "it is sent")
+        loop = producer._senders.links._running()
+        producer._senders.links.close(WAIT_S)
+        error = failure(future)
+        assert isinstance(error, ClientClosed)
+        assert error.maybe_written
+    producer.close()
+    assert producer._senders.links._loop is None
+    assert not loop._thread.is_alive()
 
 
 def test_a_callback_may_send(cluster: FakeCluster, producer: Producer) -> None:
@@ -518,10 +556,10 @@ def test_a_callback_may_send(cluster: FakeCluster, producer: Producer) -> None:
     sent = threading.Event()
 
     def chain(_first: Future[Ack]) -> None:
-        second.append(producer.send("orders", numbers(2)))
+        second.append(producer.send("orders", numbers(2), 0))
         sent.set()
 
-    producer.send("orders", numbers(1)).add_done_callback(chain)
+    producer.send("orders", numbers(1), 0).add_done_callback(chain)
     assert sent.wait(WAIT_S)
     assert second[0].result(WAIT_S).base_offset == 1
 
@@ -569,17 +607,46 @@ def test_batches_of_one_key_go_to_one_partition(cluster: FakeCluster, producer: 
     assert len(others) > 1
 
 
-def test_a_key_and_a_partition_contradict_each_other(producer: Producer) -> None:
-    refused = failure(producer.send("orders", numbers(1), partition=1, key=b"customer-1"))
-    assert isinstance(refused, InvalidRequest)
+def test_a_producer_soon_places_keys_by_partitions_that_were_added(cluster: FakeCluster) -> None:
+    """Order by key holds if every producer hears of them."""
+    keys = [b"%d" % key for key in range(20)]
+
+    def placed(producer: Producer) -> list[int]:
+        return [producer.send("orders", numbers(0), key=key).result(WAIT_S).partition for key in keys]
+
+    with Producer(cluster.bootstrap) as living:
+        placed(living)
+        with cluster.changed:
+            cluster.logs[TopicPartition("orders", 3)] = FakeLog()
+        with Producer(cluster.bootstrap) as young:
+            wanted = placed(young)
+        assert 3 in wanted
+        began_s = time.monotonic()
+        eventually(lambda: placed(living) == wanted, "it has heard of the fourth")
+        assert time.monotonic() - began_s < 5, "within a second, on an idle machine"
+
+
+def test_looking_for_more_partitions_asks_about_the_next_one_alone(cluster: FakeCluster) -> None:
+    cluster.create("wide", 100)
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("wide", numbers(0), key=b"a").result(WAIT_S)
+        first = cluster.asked_metadata
+
+        def looked() -> bool:
+            producer.send("wide", numbers(0), key=b"a").result(WAIT_S)
+            return cluster.asked_metadata > first
+
+        eventually(looked, "it has looked")
+        assert cluster.asked_only == {"wide": (99, 100)}
+        assert producer._routes.known(TopicPartition("wide", 0)) is not None, "nothing is stale"
 
 
 def test_a_producer_that_was_forgotten_goes_on_in_another_epoch(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, batch_bytes=0) as producer:
         for number in range(3):
-            producer.send("orders", numbers(number)).result(WAIT_S)
+            producer.send("orders", numbers(number), 0).result(WAIT_S)
         cluster.log().producers = Producers(1)
-        futures = [producer.send("orders", numbers(number)) for number in range(3, 9)]
+        futures = [producer.send("orders", numbers(number), 0) for number in range(3, 9)]
         assert [future.result(WAIT_S).base_offset for future in futures] == list(range(3, 9))
     assert cluster.log().numbers == list(range(9))
     assert {stored.metadata.epoch for stored in cluster.log().batches[3:]} == {1}
@@ -589,7 +656,7 @@ def under(cluster: FakeCluster, *values: int, epoch: int = 3, any_order: bool = 
     """What a program sends under numbers of its own, a batch for each of these."""
     identity = Identity(producer=77, epoch=epoch, any_order=any_order)
     with Producer(cluster.bootstrap, deadline_ms=15_000, identity=identity) as producer:
-        return [producer.send("orders", numbers(value)) for value in values]
+        return [producer.send("orders", numbers(value), 0) for value in values]
 
 
 def test_what_is_sent_again_under_its_owners_numbers_is_stored_once(cluster: FakeCluster) -> None:
@@ -611,20 +678,20 @@ def test_with_a_batch_that_fails_under_its_owners_number_all_behind_it_fails(clu
     cluster.refuse = lambda batch, _metadata: BatchTooLarge("too large") if batch.column(0).to_pylist() == [2] else None
     identity = Identity(producer=77)
     with Producer(cluster.bootstrap, deadline_ms=15_000, identity=identity) as producer:
-        sent = [producer.send("orders", numbers(value)) for value in (1, 2, 3)]
+        sent = [producer.send("orders", numbers(value), 0) for value in (1, 2, 3)]
         assert sent[0].result(WAIT_S).base_offset == 0
         for future in sent[1:]:
             with pytest.raises(ReplicationError):
                 future.result(WAIT_S)
         with pytest.raises(InvalidRequest, match="this one would have its number"):
-            producer.send("orders", numbers(4))
+            producer.send("orders", numbers(4), 0)
     assert cluster.log("orders", 0).numbers == [1]
 
 
 def test_a_batch_that_no_broker_would_take_is_refused_alone_and_not_sent(cluster: FakeCluster) -> None:
     cluster.batch_bytes_max = 1_000
     with Producer(cluster.bootstrap, batch_bytes=0) as producer:
-        futures = [producer.send("orders", numbers(*range(count))) for count in (1, 500, 1)]
+        futures = [producer.send("orders", numbers(*range(count)), 0) for count in (1, 500, 1)]
         error = failure(futures[1])
         assert isinstance(error, BatchTooLarge)
         assert "over batch.bytes.max=1000: split it" in error.message
@@ -643,7 +710,7 @@ def test_a_batch_that_arrow_cannot_write_is_refused_alone(
 
     monkeypatch.setattr(lanes, "serialized", serialized)
     with Producer(cluster.bootstrap, batch_bytes=0) as producer:
-        futures = [producer.send("orders", numbers(number)) for number in (1, 2, 3)]
+        futures = [producer.send("orders", numbers(number), 0) for number in (1, 2, 3)]
         error = failure(futures[1])
         assert isinstance(error, InvalidRequest)
         assert "no such buffer" in error.message
@@ -658,7 +725,7 @@ def test_whatever_else_has_the_port_of_a_broker_is_no_broker(cluster: FakeCluste
         port = other.getsockname()[1]
         broker.other_replication_port = port
         with Producer(cluster.bootstrap, deadline_ms=15_000) as producer:
-            future = producer.send("orders", numbers(1))
+            future = producer.send("orders", numbers(1), 0)
             connection, _ = other.accept()
             broker.other_replication_port = None
             with connection:

@@ -71,7 +71,7 @@ def test_what_is_acknowledged_is_there_once_and_what_is_surely_not_written_is_no
     ) as producer:
         for number in range(BATCHES):
             try:
-                sent[number] = producer.send("orders", pa.record_batch([pa.array([number])], schema=SCHEMA))
+                sent[number] = producer.send("orders", pa.record_batch([pa.array([number])], schema=SCHEMA), 0)
             except Overloaded:
                 continue
     there = cluster.log().numbers

@@ -34,7 +34,7 @@ def lingering(cluster: FakeCluster, linger_ms: int = LONG_MS, batch_bytes: int =
 
 def test_sends_that_linger_are_one_stored_batch_and_each_has_its_own_answer(cluster: FakeCluster) -> None:
     with lingering(cluster) as producer:
-        futures = [producer.send("orders", batch) for batch in (numbers(1), numbers(2, 3, 4), numbers(5, 6))]
+        futures = [producer.send("orders", batch, 0) for batch in (numbers(1), numbers(2, 3, 4), numbers(5, 6))]
         producer.flush()
     assert [future.result(WAIT_S) for future in futures] == [
         Ack(topic="orders", partition=0, base_offset=base, last_offset=last) for base, last in ((0, 0), (1, 3), (4, 5))
@@ -46,7 +46,7 @@ def test_sends_that_linger_are_one_stored_batch_and_each_has_its_own_answer(clus
 def test_a_full_batch_lingers_no_more(cluster: FakeCluster) -> None:
     size = pa.ipc.get_record_batch_size(numbers(0)) + SEND_BYTES
     with lingering(cluster, batch_bytes=3 * size) as producer:
-        futures = [producer.send("orders", numbers(number)) for number in range(7)]
+        futures = [producer.send("orders", numbers(number), 0) for number in range(7)]
         assert [future.result(WAIT_S).base_offset for future in futures[:6]] == [0, 1, 2, 3, 4, 5]
         assert not futures[6].done()
     assert sizes(cluster) == [3, 3, 1]
@@ -54,26 +54,26 @@ def test_a_full_batch_lingers_no_more(cluster: FakeCluster) -> None:
 
 def test_a_batch_lingers_for_linger_ms_and_no_longer(cluster: FakeCluster) -> None:
     with lingering(cluster, linger_ms=20) as producer:
-        assert producer.send("orders", numbers(1)).result(WAIT_S).base_offset == 0
+        assert producer.send("orders", numbers(1), 0).result(WAIT_S).base_offset == 0
 
 
 def test_a_batch_larger_than_batch_bytes_goes_at_once_and_by_itself(cluster: FakeCluster) -> None:
     with lingering(cluster, batch_bytes=SEND_BYTES) as producer:
-        assert producer.send("orders", numbers(*range(100))).result(WAIT_S).last_offset == 99
+        assert producer.send("orders", numbers(*range(100)), 0).result(WAIT_S).last_offset == 99
 
 
 def test_what_fills_the_window_does_not_linger(cluster: FakeCluster) -> None:
     with Producer(
         cluster.bootstrap, deadline_ms=LONG_MS + 1, linger_ms=LONG_MS, in_flight_bytes_max=3 * SEND_BYTES
     ) as producer:
-        futures = [producer.send("orders", numbers(number)) for number in range(9)]
+        futures = [producer.send("orders", numbers(number), 0) for number in range(9)]
     assert [future.result(WAIT_S).base_offset for future in futures] == list(range(9))
 
 
 def test_without_lingering_the_first_goes_alone_and_the_rest_is_joined_behind_it(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap) as producer:
         with cluster.silent():
-            futures = [producer.send("orders", numbers(number)) for number in range(500)]
+            futures = [producer.send("orders", numbers(number), 0) for number in range(500)]
         assert [future.result(WAIT_S).base_offset for future in futures] == list(range(500))
     assert len(sizes(cluster)) < 50
 
@@ -84,7 +84,7 @@ def test_a_bad_send_fails_alone_wherever_it_is_in_its_batch(cluster: FakeCluster
 
     cluster.refuse = refuse
     with lingering(cluster) as producer:
-        futures = [producer.send("orders", numbers(number)) for number in range(20)]
+        futures = [producer.send("orders", numbers(number), 0) for number in range(20)]
     failed = {number: future.exception(WAIT_S) for number, future in enumerate(futures) if future.exception(WAIT_S)}
     assert list(failed) == [7, 13]
     assert not any(isinstance(error, ReplicationError) and error.maybe_written for error in failed.values())
@@ -96,7 +96,7 @@ def test_a_bad_send_fails_alone_wherever_it_is_in_its_batch(cluster: FakeCluster
 def test_a_joined_batch_that_is_too_large_is_split_at_its_sends(cluster: FakeCluster) -> None:
     cluster.refuse = lambda batch, _metadata: BatchTooLarge("over 3 rows") if batch.num_rows > 3 else None
     with lingering(cluster) as producer:
-        futures = [producer.send("orders", numbers(number)) for number in range(16)]
+        futures = [producer.send("orders", numbers(number), 0) for number in range(16)]
     assert [future.result(WAIT_S).base_offset for future in futures] == list(range(16))
     assert sizes(cluster) == [2] * 8
 
@@ -104,7 +104,7 @@ def test_a_joined_batch_that_is_too_large_is_split_at_its_sends(cluster: FakeClu
 def test_batches_that_differ_in_metadata_alone_are_joined(cluster: FakeCluster) -> None:
     with lingering(cluster) as producer:
         for number in range(4):
-            producer.send("orders", numbers(number).replace_schema_metadata({"number": str(number)}))
+            producer.send("orders", numbers(number).replace_schema_metadata({"number": str(number)}), 0)
     assert sizes(cluster) == [4]
 
 
@@ -115,7 +115,7 @@ def test_many_threads_share_a_producer(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, linger_ms=2, batch_bytes=20 * SEND_BYTES, in_flight_batches_max=4) as producer:
 
         def send(thread: int) -> None:
-            sent[thread] = [producer.send("orders", numbers(thread * each + number)) for number in range(each)]
+            sent[thread] = [producer.send("orders", numbers(thread * each + number), 0) for number in range(each)]
 
         running = [threading.Thread(target=send, args=(thread,)) for thread in range(threads)]
         for thread in running:
@@ -136,7 +136,7 @@ import pyarrow as pa
 import spark_replication as sr
 producer = sr.Producer(sys.argv[1], deadline_ms=int(sys.argv[2]), linger_ms=int(sys.argv[2]) - 1)
 for number in range(100):
-    producer.send("orders", pa.record_batch({"number": pa.array([number])}))
+    producer.send("orders", pa.record_batch({"number": pa.array([number])}), 0)
 """
 
 
@@ -154,10 +154,10 @@ import pyarrow as pa
 import spark_replication as sr
 batch = pa.record_batch({"number": pa.array([1])})
 with sr.Producer(sys.argv[1]) as producer, sr.Reader(sys.argv[1]) as reader:
-    producer.send("orders", batch).result(20)
+    producer.send("orders", batch, 0).result(20)
     child = os.fork()
     for client, ask in (
-        ("Producer", lambda: producer.send("orders", batch)),
+        ("Producer", lambda: producer.send("orders", batch, 0)),
         ("Producer", producer.flush),
         ("Reader", lambda: reader.read("orders")),
     ):
@@ -165,11 +165,36 @@ with sr.Producer(sys.argv[1]) as producer, sr.Reader(sys.argv[1]) as reader:
             ask()
         except sr.errors.InvalidRequest as error:
             assert not child
-            assert f"make a {client} in this process" in error.message
+            assert f"by spawn or forkserver, and make a {client} in it" in error.message
         else:
             assert child
 if child:
     assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+FORKED_ANEW = """
+import os, signal, sys
+import pyarrow as pa
+import spark_replication as sr
+if sys.argv[2] == "asked":
+    sr.Admin(sys.argv[1]).describe_cluster()
+child = os.fork()
+if child:
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    sys.exit()
+signal.alarm(20)
+for kind in (sr.Producer, sr.Reader, sr.Admin):
+    try:
+        client = kind(sys.argv[1])
+    except sr.errors.InvalidRequest as error:
+        print(error.message)
+        continue
+    if kind is sr.Producer:
+        client.send("orders", pa.record_batch({"number": pa.array([1])})).result(15)
+        client.close()
+    elif kind is sr.Reader:
+        print([found.base_offset for number in range(3) for found in client.read("orders", number)])
 """
 
 
@@ -202,10 +227,29 @@ def test_a_fork_is_told_at_once_to_make_clients_of_its_own(cluster: FakeCluster)
     assert cluster.log().numbers == [1, 1]
 
 
+def run_forked(cluster: FakeCluster, parent: str) -> list[str]:
+    command = [sys.executable, "-c", FORKED_ANEW, cluster.bootstrap, parent]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
+
+
+def test_a_fork_of_a_process_that_has_spoken_to_a_cluster_is_refused_at_once(cluster: FakeCluster) -> None:
+    """gRPC would wait there for ever."""
+    *refused, status = run_forked(cluster, "asked")
+    assert status == "0"
+    assert len(refused) == 3, "Producer, Reader and Admin"
+    assert all("start it by spawn or forkserver" in each for each in refused)
+
+
+def test_a_fork_of_any_other_process_has_clients_of_its_own(cluster: FakeCluster) -> None:
+    assert run_forked(cluster, "silent") == ["[0]", "0"], "it has read what it wrote"
+
+
 @pytest.mark.parametrize("batch_bytes", [0, 256 << 10])
 def test_close_sends_what_lingers(cluster: FakeCluster, batch_bytes: int) -> None:
     producer = lingering(cluster, batch_bytes=batch_bytes)
-    futures = [producer.send("orders", numbers(number)) for number in range(5)]
+    futures = [producer.send("orders", numbers(number), 0) for number in range(5)]
     producer.close()
     producer.close()
     assert [future.result(0).base_offset for future in futures] == list(range(5))

@@ -21,6 +21,7 @@ from spark_replication.client.routes import Routes
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
+    ClientClosed,
     InvalidConfig,
     LeaderNotAvailable,
     NotController,
@@ -31,6 +32,7 @@ from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.waiting import eventually
 
 
 def soon() -> Deadline:
@@ -194,8 +196,39 @@ def test_a_broker_that_does_not_answer_costs_no_more_than_the_deadline(cluster: 
 def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
     routes = Routes(cluster.bootstrap)
     routes.close()
-    with pytest.raises(BrokerNotAvailable, match="closed"):
+    with pytest.raises(ClientClosed, match="open another"):
         routes.client(cluster.brokers[1].address)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_nobody_waits_for_a_client_that_is_closed(cluster: FakeCluster, *, known: bool) -> None:
+    routes = Routes(cluster.bootstrap)
+    if known:
+        routes.await_topic("orders", Deadline(15_000))
+    routes.close()
+    with pytest.raises(ClientClosed) as closed:
+        routes.await_topic("orders", Deadline(60_000))
+    assert not closed.value.retriable
+    with pytest.raises(ClientClosed):
+        routes.route("others", 0, Deadline(60_000))
+
+
+def test_whoever_waits_for_a_topic_while_the_client_is_closed_is_told_at_once(cluster: FakeCluster) -> None:
+    cluster.refuse_metadata = LeaderNotAvailable("wait")
+    routes = Routes(cluster.bootstrap)
+    told: list[BaseException | None] = []
+
+    def wait() -> None:
+        with pytest.raises(ClientClosed) as closed:
+            routes.await_topic("orders", Deadline(60_000))
+        told.append(closed.value)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    eventually(lambda: cluster.asked_metadata > 4, "it asks again and again")
+    routes.close()
+    waiting.join(10.0)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,15 @@ from spark_replication.client.deadline import Deadline
 from spark_replication.client.lane import Lane, LeaderLink, LeaderLinks
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Ack, Identity, Sender, SenderSettings
+from spark_replication.client.sender import IN_FLIGHT_ALONE, Ack, Identity, Sender, SenderSettings
 from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BrokerNotAvailable,
+    ClientClosed,
     InvalidRequest,
     LeaderNotAvailable,
     NotEnoughReplicas,
+    Overloaded,
     ReplicationError,
     RequestTimedOut,
 )
@@ -33,6 +35,7 @@ from spark_replication.messages.lane import PutAnswer
 from spark_replication.model import TopicPartition
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.transport.socket_loop import SocketLoop
+from tests.waiting import eventually
 
 TIMEOUT_S = 10.0
 BATCH = pa.record_batch({"number": pa.array([1, 2])})
@@ -97,9 +100,13 @@ class OneRoute:
         self.is_stale = True
 
 
-def sender_of(links: OneLink, routes: OneRoute | None = None, settings: SenderSettings = SETTINGS) -> Sender:
+def sender_of(
+    links: OneLink,
+    routes: OneRoute | None = None,
+    settings: SenderSettings = SETTINGS,
+    identity: Identity = Identity(producer=7),  # noqa: B008 (frozen)
+) -> Sender:
     asked = cast(Routes, routes or OneRoute())
-    identity = Identity(producer=7)
     return Sender(TopicPartition("orders", 0), asked, Leaders(asked), cast(LeaderLinks, links), identity, settings)
 
 
@@ -295,3 +302,106 @@ def test_a_batch_whose_leader_is_still_asked_for_fails_in_time() -> None:
     answers.set()
     close(sender)
     assert not links.lanes, "there is nothing left to send"
+
+
+def test_those_behind_what_may_be_written_keep_their_numbers() -> None:
+    """Under other numbers they could be stored twice."""
+    links = OneLink()
+    sender = sender_of(links)
+    first, second = send(sender, 2)
+    lane = next_lane(links, sender)
+    assert [sent_on(lane, number) for number in range(2)] == [0, 1]
+    refusal = PutAnswer(number=0, error=InvalidRequest.code, message="no", maybe_written=True)
+    sender.answered(lane, [refusal])
+    error = first.exception(TIMEOUT_S)
+    assert isinstance(error, InvalidRequest)
+    assert error.maybe_written
+    again = next_lane(links, sender)
+    assert (again.epoch, sent_on(again, 0)) == (0, 1)
+    sender.answered(again, [place(0)])
+    assert second.result(TIMEOUT_S).base_offset == 0
+    close(sender)
+
+
+def test_what_was_sent_cannot_be_cancelled() -> None:
+    links = OneLink()
+    sender = sender_of(links)
+    (future,) = send(sender, 1)
+    assert not future.cancel(), "it may be written"
+    lane = next_lane(links, sender)
+    assert sent_on(lane, 0) == 0
+    sender.answered(lane, [place(0)])
+    assert future.result(TIMEOUT_S).base_offset == 0
+    close(sender)
+
+
+def test_a_retry_says_whether_its_rows_may_have_another_order() -> None:
+    for any_order in (False, True):
+        links = OneLink()
+        sender = sender_of(links, identity=Identity(producer=7, any_order=any_order))
+        send(sender, 1)
+        lane = next_lane(links, sender)
+        outgoing = lane.owner.next_batch(lane)
+        assert outgoing is not None
+        assert outgoing.metadata.any_order is any_order
+        sender.ended(lane, InvalidRequest("the test is over"))
+        close(sender)
+
+
+def test_nobody_sends_to_what_is_closed_or_waits_for_its_room() -> None:
+    links, routes = OneLink(), OneRoute()
+    routes.error = LeaderNotAvailable("nobody leads it")
+    sender = sender_of(links, routes, msgspec.structs.replace(SETTINGS, in_flight_batches_max=1))
+    (first,) = send(sender, 1)
+    told: list[type[BaseException]] = []
+
+    def wait_for_room() -> None:
+        with pytest.raises(ClientClosed) as closed:
+            send(sender, 1)
+        told.append(closed.type)
+
+    waiting = threading.Thread(target=wait_for_room)
+    waiting.start()
+    eventually(lambda: sender._room._waiters, "it waits")  # type: ignore[attr-defined]
+    sender.close()
+    waiting.join(TIMEOUT_S)
+    assert told == [ClientClosed]
+    with pytest.raises(ClientClosed):
+        send(sender, 1)
+    sender.loop_ended(ClientClosed("the test is over"))
+    assert isinstance(first.exception(TIMEOUT_S), ClientClosed)
+    close(sender)
+
+
+def test_the_room_that_expired_sends_leave_helps_nobody() -> None:
+    """A leader has not answered them for their whole time: whoever waits behind them would wait as long."""
+    links, routes = OneLink(), OneRoute()
+    routes.error = LeaderNotAvailable("nobody leads it")
+    sender = sender_of(links, routes, msgspec.structs.replace(SETTINGS, in_flight_batches_max=1))
+    first = sender.send(BATCH, Deadline(100))
+    with pytest.raises(Overloaded, match="that fill the window had no answer"):
+        sender.send(BATCH, Deadline(60_000))
+    assert first.done()
+    close(sender)
+
+
+def test_a_batch_waits_for_nothing_until_four_are_unanswered_and_for_an_answer_from_then_on() -> None:
+    links = OneLink()
+    sender = sender_of(links, settings=msgspec.structs.replace(SETTINGS, batch_bytes=1 << 20))
+    futures = send(sender, 1)
+    lane = next_lane(links, sender)
+    assert sent_on(lane, 0) == 0
+    for number in range(1, IN_FLIGHT_ALONE):
+        futures += send(sender, 1)
+        assert sent_on(lane, number) == number
+    futures += send(sender, 1)
+    assert sent_on(lane, IN_FLIGHT_ALONE) is None
+    futures += send(sender, 1)
+    sender.answered(lane, lane.in_order(place(0)))
+    outgoing = lane.owner.next_batch(lane)
+    assert outgoing is not None
+    assert len(outgoing.sends) == 2, "those that came meanwhile go together"
+    lane.sends(IN_FLIGHT_ALONE)
+    sender.answered(lane, [answer for number in range(1, 5) for answer in lane.in_order(place(number))])
+    assert [future.result(TIMEOUT_S).base_offset for future in futures] == [0, 2, 4, 6, 8, 10]
+    close(sender)

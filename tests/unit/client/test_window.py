@@ -287,3 +287,35 @@ def test_with_what_is_out_of_time_all_behind_it_fails() -> None:
 def test_a_window_that_is_failed_as_a_whole_is_over() -> None:
     batches = fixed("a", "b", sent=1)
     assert (names(batches.fail_all()), batches.over) == ([("a", True), ("b", False)], True)
+
+
+def test_nothing_expires_before_what_was_added_earlier() -> None:
+    batches = window("a", deadline_s=3)
+    for name, deadline_s in (("b", 9), ("c", 5)):
+        batches.add(one(name, deadline_s), 0.0)
+    assert names(batches.expire(6)) == [("a", False)]
+    assert state(batches) == [("b", None, False), ("c", None, False)]
+    send(batches, 1)
+    batches.acknowledged()
+    assert batches.expire(6) == [], "c has the time of b, which was before it"
+    assert names(batches.expire(9)) == [("c", False)]
+
+
+def test_what_is_answered_gives_its_bytes_back() -> None:
+    batches: Window[None] = Window(batches_max=10, bytes_max=100, batch_bytes=0)
+    batches.add(one("a", size=60), 0.0)
+    send(batches, 1)
+    batches.acknowledged()
+    batches.add(one("b", size=30), 0.0)
+    assert batches.has_room(one("c", size=70))
+    assert not batches.has_room(one("c", size=71))
+
+
+def test_a_batch_that_has_lost_expired_sends_still_knows_how_full_it_is() -> None:
+    batches: Window[None] = Window(batches_max=10, bytes_max=100, batch_bytes=4)
+    for name, deadline_s in (("a", 5.0), ("b", 9.0), ("c", 9.0)):
+        batches.add(one(name, deadline_s), 0.0)
+    assert names(batches.expire(5)) == [("a", False)]
+    for name in "def":
+        batches.add(one(name), 6.0)
+    assert state(batches) == [("bcde", None, False), ("f", None, False)]

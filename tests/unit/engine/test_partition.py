@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_replication
-from spark_replication.engine.partition import Partition, Turns, waiting
+from spark_replication.engine.partition import Partition, Turns, is_half_done, waiting
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import StorageFailed
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.engine.replica.story import Story
 
@@ -106,9 +107,16 @@ def test_an_event_that_fails_gives_it_back(loop: Loop, partition: Partition) -> 
     def fail(_replica: ReplicaLoop) -> None:
         raise ZeroDivisionError
 
+    def refuse(_replica: ReplicaLoop) -> None:
+        raise StorageFailed("the disk is full")
+
     for do in (partition.do, partition.try_do):
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError) as failed:
             do(fail)
+        assert is_half_done(failed.value), "nobody expected it"
+        with pytest.raises(StorageFailed) as refused:
+            do(refuse)
+        assert not is_half_done(refused.value)
     assert partition.take(0) is not None
 
 

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -372,6 +372,34 @@ def test_batches_of_another_schema_than_the_topics_are_refused(brokers: Brokers,
     client.say(stream(1, schema=schema), stream(), put(0, pa.record_batch(columns, schema=schema), of_stream=1), put(1))
     told = client.answers(2)
     assert (told[0].error, told[1].error) == (code, "NONE")
+
+
+def months() -> bytes:
+    """A schema that pyarrow reads, and of whose batches it cannot show the columns: KeyError."""
+    plain = schema_to_bytes(pa.schema([("number", pa.month_day_nano_interval())]))
+    for place in (place for place, byte in enumerate(plain) if byte == 2):  # the interval's unit is one of them
+        changed = plain[:place] + bytes(1) + plain[place + 1 :]
+        with suppress(pa.ArrowException):
+            if str(pa.ipc.read_schema(pa.py_buffer(changed)).field(0).type) == "month_interval":
+                return changed
+    raise AssertionError("no byte of it is the unit")
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_batch_that_fails_as_nobody_expected_is_refused_alone(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, aside: bool
+) -> None:
+    """One such frame ended a broker, and the next one that led."""
+    if aside:
+        monkeypatch.setattr(PutEnd, "large_bytes_min", 1)
+    leader = leads(brokers, ORDERS)
+    client = Client(leader)
+    interval = pa.record_batch({"number": pa.array([pa.MonthDayNano([1, 2, 3])])})
+    client.say(stream(1, schema=months()), stream(), put(0, interval, of_stream=1), put(1))
+    told = client.answers(2)
+    assert (told[0].error, told[0].retriable, told[0].maybe_written) == ("INVALID_REQUEST", False, False)
+    assert "KeyError(21)" in told[0].message
+    assert told[1] == PutAnswer(number=1, base_offset=0, last_offset=1)
 
 
 @pytest.mark.parametrize("aside", [False, True])

@@ -21,6 +21,7 @@ from spark_replication.config import Compression, Settings
 from spark_replication.engine import read_end
 from spark_replication.errors import (
     BrokerNotAvailable,
+    ClientClosed,
     CorruptLog,
     InvalidRequest,
     MisroutedCall,
@@ -1251,7 +1252,7 @@ def test_close_ends_a_read_that_waits_on_another_thread(brokers: Brokers, connec
     assert not reading.is_alive()
     assert [type(error) for error in told] == [BrokerNotAvailable]
     eventually(lambda: not readers(leader), "all are closed")
-    with pytest.raises(BrokerNotAvailable, match="this reader is closed"):
+    with pytest.raises(ClientClosed, match="this reader is closed"):
         read_once(connections, place_of(leader))
     eventually(lambda: not readers(leader), "none is left open")
 

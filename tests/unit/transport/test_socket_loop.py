@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.engine.partition import HALF_DONE
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.transport import socket_loop
 from spark_replication.transport.aside import Aside
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
+
+UNHANDLED = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 class Sink(Connected):
@@ -34,7 +37,7 @@ class Sink(Connected):
         self.turns: list[float] = []
         self.due_ms = math.inf
         self.error: Exception | None = None
-        self.fails: ReplicationError | None = None
+        self.fails: BaseException | None = None
         self.touches: Sink | None = None  # in its turn
 
     def came(self) -> None:
@@ -413,3 +416,62 @@ def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
     free.set()
     eventually(lambda: len(came) == 2, "both")
     aside.stop(TIMEOUT_S)
+
+
+def test_an_error_that_nobody_expected_ends_its_connection_alone(
+    loop: SocketLoop, connected: tuple[Sink, socket.socket]
+) -> None:
+    sink, theirs = connected
+    other_end, of_another = socket.socketpair()
+    with other_end, of_another:
+        other = Sink(loop, other_end)
+        other.begin()
+        sink.fails = KeyError(21)
+        theirs.sendall(b"abc")
+        eventually(lambda: sink.error is not None, "it has ended")
+        assert isinstance(sink.error, ReplicationError)
+        assert "this connection ended by an error that nobody expected, KeyError(21)" in str(sink.error)
+        assert not sink.error.retriable
+        of_another.sendall(b"def")
+        eventually(lambda: other.heard == b"def", "others go on")
+        loop.stop(TIMEOUT_S)
+
+
+@UNHANDLED
+def test_an_error_with_a_partition_in_hand_ends_the_loop() -> None:
+    told: list[BaseException] = []
+    loop = SocketLoop("loop", failed=told.append)
+    loop.start()
+    half_done = KeyError(21)
+    half_done.add_note(HALF_DONE)
+    with pair(loop) as (ours, theirs):
+        sink = Sink(loop, ours)
+        sink.fails = half_done
+        sink.begin()
+        eventually(lambda: told == [half_done], "half a broker would be worse than none")
+        assert sink.error is None
+        del theirs
+
+
+@UNHANDLED
+@pytest.mark.parametrize("error", [KeyError(21), SystemExit(1)])
+def test_a_loop_that_an_error_ends_tells_who_made_it_and_who_waits_for_it(error: BaseException) -> None:
+    told: list[BaseException] = []
+    loop = SocketLoop("loop", failed=told.append)
+    loop.start()
+    called = threading.Event()
+    answers: list[bool] = []
+
+    def fail() -> None:
+        assert called.wait(TIMEOUT_S)
+        raise error
+
+    loop.post(fail)
+    waiting = threading.Thread(target=lambda: answers.append(loop.call(lambda: None, 1_000)))
+    waiting.start()
+    eventually(lambda: loop._callers, "it waits")
+    called.set()
+    waiting.join(TIMEOUT_S)
+    assert answers == [False]
+    assert told == [error]
+    assert not loop.call(lambda: None, 1_000), "and nobody who comes later waits"
