@@ -15,9 +15,9 @@ the sources:
 | LogInfoRead            |                         |                                    | Recover                     |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
-| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover                     |
+| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover, Advance            |
 | Reconsider             |                         | what the changed settings call for | Recover, Advance            |
-| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for          |
+| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for; Advance |
 | Advance                | onPartitionReassignment | a leader in the target; completion | Advance, until it waits     |
 | Resume                 |                         |                                    | deletions, reassignments, … |
 | Delete                 | topic deletion          | partitions go, last the topic      | metadata                    |
@@ -51,7 +51,7 @@ from spark_replication.core.controller.plan import (
     Stop,
 )
 from spark_replication.core.controller.requests import plan_request, unreadable_of
-from spark_replication.core.controller.settling import advance, is_settled_here, recover, settle, stops_of
+from spark_replication.core.controller.settling import advance, goes_on, is_settled_here, recover, settle, stops_of
 from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
@@ -94,7 +94,7 @@ def _follow_up(cluster: ClusterState, cause: FollowUp) -> Decision:
     match cause:
         case Elect(topic=topic):
             leaderless = tuple(sorted(p for p in cluster.leaderless if topic is None or p.topic == topic))
-            return Decision(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
+            return Decision(steps=_alone(settle(cluster, leaderless)), then=_then(cluster, leaderless))
         case Reconsider(topics=topics):
             return _reconsidered(cluster, (p for name in topics for p in cluster.all_partitions(name)))
         case Recover(partitions=partitions):
@@ -139,8 +139,7 @@ def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -
 
 
 def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tuple[Cause, ...]:
-    moving = tuple(partition for partition in partitions if partition in cluster.reassigning)
-    return (Recover(partitions), Advance(moving)) if moving else (Recover(partitions),)
+    return (Recover(partitions), *goes_on(cluster, partitions))
 
 
 def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Decision:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Decision, Step, Stop
+from spark_replication.core.controller.plan import Advance, Decision, Step, Stop
 from spark_replication.core.controller.reassignment import Complete, Lead
 from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.election import Elected, Waiting, elect
@@ -143,10 +143,12 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         for broker in asked:
             asks.setdefault(broker, []).append(partition)
         recoveries[partition] = unclean_recovery.asking(under_way, asked, brokers, now_ms) if asked else under_way
+    chosen = tuple(write.partition for step in steps for write in step.writes if isinstance(write, PartitionWrite))
     return Decision(
         steps=tuple(steps),
         recoveries=recoveries,
         asks={broker: tuple(partitions) for broker, partitions in sorted(asks.items())},
+        then=goes_on(cluster, chosen),
     )
 
 
@@ -169,6 +171,13 @@ def began(state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool
 
 
 # Reassignments (A1)
+
+
+def goes_on(cluster: ClusterState, elected_now: Iterable[TopicPartition]) -> tuple[Advance, ...]:
+    """What follows the controller's own elections. A reassignment may have waited for just that leader, and nobody
+    reports the controller's own writes to it."""
+    moving = tuple(partition for partition in elected_now if partition in cluster.reassigning)
+    return (Advance(moving),) if moving else ()
 
 
 def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Step, ...]:
