@@ -21,6 +21,7 @@ from spark_replication.core.controller.events import (
     BrokersRead,
     Event,
     LogInfoRead,
+    LogsAhead,
     NodesUnreadable,
     PartitionsRead,
     ReplicasFailed,
@@ -219,6 +220,9 @@ class ControllerLoop:
                     return None
                 self.cluster.apply_failed(broker, failed)
                 return PartitionsChanged(failed)
+            case LogsAhead(broker=broker, epoch=epoch):
+                registered = self.cluster.registered.get(broker)
+                return event if registered is not None and registered.epoch == epoch else None
             case Requested(asked=Reassign() as asked, path=str() as path):
                 self.cluster.apply_request(path, moving(asked))
                 return event

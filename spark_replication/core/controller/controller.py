@@ -12,6 +12,7 @@ the sources:
 | BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
 | PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
 | BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch reports it        |
+| LogsAhead              |                         | an epoch above those logs (Z2)     | Recover                     |
 | LogInfoRead            |                         |                                    | Recover                     |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
@@ -32,7 +33,14 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, Requested, Ticked, TookOver
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    LogInfoRead,
+    LogsAhead,
+    Requested,
+    Ticked,
+    TookOver,
+)
 from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
@@ -51,8 +59,17 @@ from spark_replication.core.controller.plan import (
     Stop,
 )
 from spark_replication.core.controller.requests import plan_request, unreadable_of
-from spark_replication.core.controller.settling import advance, goes_on, is_settled_here, recover, settle, stops_of
+from spark_replication.core.controller.settling import (
+    advance,
+    goes_on,
+    is_settled_here,
+    recover,
+    settle,
+    stops_of,
+    write_of,
+)
 from spark_replication.core.law import unclean_recovery
+from spark_replication.core.law.partition_change import overtaken
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -82,8 +99,8 @@ def decide(cluster: ClusterState, cause: Cause) -> Decision:
             return _requested(cluster, cause)
         case BrokerDeathReported():
             return _died(cluster, cause)
-        case LogInfoRead():
-            return _log_info(cluster, cause)
+        case LogsAhead() | LogInfoRead():
+            return _logs_ahead(cluster, cause) if isinstance(cause, LogsAhead) else _log_info(cluster, cause)
         case Ticked(since_ms=since_ms):
             return _ticked(cluster, since_ms)
         case _:
@@ -205,6 +222,20 @@ def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Decision:
     )
     left = sorted(partition for partition in cluster.partitions if partition.topic == topic)
     return Decision(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
+
+
+def _logs_ahead(cluster: ClusterState, cause: LogsAhead) -> Decision:
+    """Begin an epoch above the logs. Who was in sync at the time that ZooKeeper is as of may lack what was acknowledged
+    since, so logs decide who leads, unless a leader was chosen in spite of that before (Z2)."""
+    writes: list[PartitionWrite] = []
+    for replica, last_epoch in cause.last_epochs.items():
+        stored = cluster.partitions.get(replica.partition)
+        if stored is None or not cluster.has(replica) or not is_settled_here(cluster, replica.partition):
+            continue
+        if stored.state.leader_epoch <= last_epoch:
+            after = overtaken(cluster.replicas(replica.partition), stored.state, last_epoch, cause.broker)
+            writes.append(write_of(cluster, replica.partition, stored, after))
+    return Decision(steps=_alone(writes), then=_then(cluster, tuple(write.partition for write in writes)))
 
 
 def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Decision:

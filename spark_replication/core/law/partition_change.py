@@ -17,6 +17,8 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | elected from outside       | only it         | cleared; recovering is set                   | + 1          |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
+| a log has a later epoch    | empty           | empty; last_known_elr = all replicas         | above it     |
+| likewise, chosen uncleanly | same            | same                                         | above it     |
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
-from spark_replication.model import BrokerId, PartitionState
+from spark_replication.model import UNCLEAN, BrokerId, PartitionState
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -161,6 +163,28 @@ def narrowed(
         epochs={member: before.epochs[member] for member in sorted(isr | elr)},
         min_isr=min_isr,
         elected=before.elected if leader == before.leader else "isr",
+    )
+
+
+def overtaken(
+    replicas: Sequence[BrokerId], before: PartitionState, last_epoch: int, holder: BrokerId
+) -> PartitionState:
+    """The state once `holder` has shown a log with a later leader epoch: ZooKeeper is as of an earlier time (Z2).
+
+    Its ISR and ELR are of that time, too, and prove nothing: any replica may hold what was acknowledged since. A leader
+    that was chosen from outside stays. Whoever chose it knew that later records give way.
+    """
+    if before.leader is not None and before.elected in UNCLEAN:
+        return replace(before, leader_epoch=last_epoch + 1)
+    return replace(
+        before,
+        leader=None,
+        leader_epoch=last_epoch + 1,
+        isr=NOBODY,
+        elr=NOBODY,
+        epochs={},
+        last_known_elr=frozenset(replicas),
+        last_known_leader=holder,
     )
 
 

@@ -17,6 +17,7 @@ from spark_replication.core.controller.cluster import ClusterState, StoredTopic
 from spark_replication.core.controller.events import (
     Event,
     LogInfoRead,
+    LogsAhead,
     PartitionsRead,
     ReplicasFailed,
     Requested,
@@ -28,6 +29,7 @@ from spark_replication.core.law.partition_change import effective_min_isr
 from spark_replication.core.law.writes import IsrWrite, StoredPartition
 from spark_replication.core.replica.isr import changed
 from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.errors import EpochBehindLog
 from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -359,7 +361,7 @@ class ClusterScenario:
 
     def _refuse(self, argument: Any) -> None:
         """Refuse a command, and do what a command sender does: send it again after a retriable error, and report a
-        failed disk to the controller."""
+        failed disk, or a log with a later epoch (`{last_epoch: 9}`), to the controller."""
         keys = expect_keys(argument, "refuse", {"broker", "partitions"}, {"broker", "partitions"})
         broker = self._known(keys["broker"])
         for name, code in expect_mapping(keys["partitions"], "partitions of refuse").items():
@@ -368,9 +370,11 @@ class ClusterScenario:
             if told is None:
                 raise BadScenario(f"broker {broker} was sent no LeaderAndIsr for {name}")
             epoch = self._store.broker_epochs[broker].epoch
-            found = outcome(broker, told, CommandAnswer(broker_epoch=epoch, errors={str(partition): str(code)}))
+            found = outcome(broker, told, _refusal(epoch, str(partition), code))
             if found.failed:
                 self._tell(ReplicasFailed(broker, epoch, found.failed))
+            if found.ahead:
+                self._tell(LogsAhead(broker, epoch, found.ahead))
             if found.again is not None:
                 self.send(broker, self._store.registered[broker], found.again)
 
@@ -400,6 +404,15 @@ def _names(document: dict[str, Any], store: MemoryStore) -> set[str]:
     steps = document["steps"] if isinstance(document["steps"], list) else []
     made = (step["create_topic"] for step in steps if isinstance(step, dict) and "create_topic" in step)
     return {*store.topics, *(str(found["name"]) for found in made if isinstance(found, dict) and "name" in found)}
+
+
+def _refusal(broker_epoch: int, partition: str, refusal: Any) -> CommandAnswer:
+    if not isinstance(refusal, dict):
+        return CommandAnswer(broker_epoch=broker_epoch, errors={partition: str(refusal)})
+    keys = expect_keys(refusal, f"refuse {partition}", {"last_epoch"}, {"last_epoch"})
+    last_epochs = {partition: expect_int(keys["last_epoch"], "last_epoch")}
+    errors = {partition: EpochBehindLog.code}
+    return CommandAnswer(broker_epoch=broker_epoch, errors=errors, last_epochs=last_epochs)
 
 
 def _is_settled(cluster: ClusterState) -> bool:

@@ -25,6 +25,7 @@ from spark_replication.model import (
     BrokerId,
     ClusterInfo,
     ClusterSettings,
+    ControllerEpoch,
     ControllerInfo,
     Registration,
     TopicConfig,
@@ -53,6 +54,8 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     brokers: BrokersRead
     settings: ClusterSettings
+    #: The epoch of the last controller that was elected; -1 if none ever was.
+    controller_epoch: int
     unreadable: Unreadable
 
 
@@ -190,8 +193,13 @@ class BrokerStore:
             topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
             brokers=brokers,
             settings=settings,
+            controller_epoch=self._controller_epoch(),
             unreadable=read.unreadable,
         )
+
+    def _controller_epoch(self) -> int:
+        node = self._session.read_now(paths.CONTROLLER_EPOCH)
+        return -1 if node is None else decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch
 
     def read_brokers(self) -> BrokersRead:
         return Reading(self._session).brokers()
