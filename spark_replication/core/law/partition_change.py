@@ -17,6 +17,7 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | elected from outside       | only it         | cleared; recovering is set                   | + 1          |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
+| removed by somebody        | empty           | empty; last_known_elr = all replicas         | known + 1, 0 |
 | a log has a later epoch    | empty           | empty; last_known_elr = all replicas         | above it     |
 | likewise, chosen uncleanly | same            | same                                         | above it     |
 """
@@ -186,6 +187,24 @@ def overtaken(
         last_known_elr=frozenset(replicas),
         last_known_leader=holder,
     )
+
+
+def restored(replicas: Sequence[BrokerId], *, leader_epoch: int, min_isr: int, controller_epoch: int) -> PartitionState:
+    """A partition whose leaderAndISR somebody has removed: it may have records, and any replica may hold the last ones,
+    so logs decide who leads (Z2). If `leader_epoch` is not above those of the logs, `overtaken` follows."""
+    return PartitionState(
+        leader=None,
+        leader_epoch=leader_epoch,
+        isr=NOBODY,
+        min_isr=min_isr,
+        last_known_elr=frozenset(replicas),
+        controller_epoch=controller_epoch,
+    )
+
+
+def was_never_led(state: PartitionState) -> bool:
+    """Whether this is `restored`, and nothing since: a partition that had a leader loses it by a new epoch."""
+    return state.leader is None and state.leader_epoch == state.created
 
 
 def created(

@@ -101,6 +101,7 @@ class ClusterScenario:
             "stale_isr": self._stale_isr,
             "log_info": self._log_info,
             "refuse": self._refuse,
+            "remove_leader_and_isr": lambda argument: self._store.remove(self._stored_partition(argument)),
             "wait": self._wait,
             "controller_failover": self._failover,
             "crash_after_writes": self._crash_after_writes,

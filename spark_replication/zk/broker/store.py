@@ -165,24 +165,30 @@ class BrokerStore:
         """
         self._session.sync_now()
         read = Reading(self._session)
+        nodes = read.topic_nodes(topics)
         assigned = {
             name: topic
-            for name, topic in read.topics(read.topic_nodes(topics)).items()
+            for name, topic in read.topics(nodes).items()
             if any(broker_id in replicas for replicas in topic.state.partitions.values())
         }
-        partitions = read.partitions(
+        wanted = [
             TopicPartition(name, number)
             for name, topic in assigned.items()
             for number, replicas in topic.state.partitions.items()
             if broker_id in replicas
-        )
+        ]
+        partitions = read.partitions(wanted)
+        read.hide_removed(read.removed(nodes, wanted, partitions.keys()))
         return commands_of(assigned, partitions), read.unreadable
 
     def read_all(self) -> ClusterRead:
         read = Reading(self._session)
-        topics = read.topics()
+        nodes = read.topic_nodes()
+        topics = read.topics(nodes)
         wanted = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
-        partitions = commands_of(topics, read.partitions(wanted))
+        found = read.partitions(wanted)
+        read.hide_removed(read.removed(nodes, wanted, found.keys()))
+        partitions = commands_of(topics, found)
         brokers = read.brokers()
         settings = read.settings()
         for path, why in read.unreadable.reasons.items():
