@@ -263,6 +263,12 @@ class OffsetNotAvailable(ReplicationError):
     stale_routes = True  # it may not lead any more, and never find out
 
 
+class EpochBehindLog(ReplicationError):
+    """The command's leader epoch is below the last one of the log: ZooKeeper is as of an earlier time (Z2)."""
+
+    code = "LEADER_EPOCH_BEHIND_LOG"
+
+
 class StaleBrokerEpoch(ReplicationError):
     """The request comes from, or is for, an earlier registration of a broker."""
 

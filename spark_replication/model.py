@@ -294,4 +294,4 @@ def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
     try:
         return from_json(data, kind)
     except UNDECODABLE as error:
-        raise CorruptState(f"{path} is not a {kind.__name__}: {error}. Repair or remove it") from error
+        raise CorruptState(f"{path} is not a {kind.__name__}: {error}. Repair it: write it as it was") from error

@@ -50,7 +50,6 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.messages.records import KEPT_PRODUCER, BatchMetadata
 from spark_replication.model import EPOCH_MAX, Offset, TopicPartition
-from spark_replication.storage.row_digest import row_digest
 
 STALL_S = 1.0  # after this long without an answer, the route is asked for again
 # After this long without an answer over the whole connection, it is replaced: a broker answers within its
@@ -272,9 +271,9 @@ class Sender:
                 producer=self._identity.producer,
                 epoch=lane.epoch,
                 sequence=sequence,
-                digest=row_digest(batch) if self._identity.any_order else None,
                 partition=self.partition.partition,
             ),
+            any_order=self._identity.any_order,
         )
 
     def answered(self, lane: Lane, answers: list[PutAnswer]) -> None:

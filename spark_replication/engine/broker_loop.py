@@ -27,6 +27,7 @@ from spark_replication.engine.refused_replicas import RefusedReplicas
 from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
+    EpochBehindLog,
     NotReady,
     ReplicationError,
     StaleBrokerEpoch,
@@ -124,6 +125,7 @@ class BrokerLoop:
         brokers: Mapping[BrokerId, Registration],
         *,
         settings: Mapping[str, Scalar] | None,
+        controller_epoch: int,
         unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
         """Start what is assigned to this broker, as it was read from ZooKeeper after the registration (B1). What the
@@ -136,6 +138,7 @@ class BrokerLoop:
         with self._learning():
             if self.me != me:
                 self._resign_all()  # leaderships of an earlier registration are void, even if nobody has said so yet
+            self._read_epoch(controller_epoch)
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
             self.refused.clear()  # every assigned partition is tried below
@@ -290,11 +293,15 @@ class BrokerLoop:
             configs = {topic: config for topic, config in command.topics.items() if topic in new}
             self._registered.told_by_chance(command.brokers)
             self._learn((), configs)
-            errors = {}
+            errors, last_epochs = {}, {}
             # Leaders first: the followers on other brokers ask them as soon as they hear of them.
             for partition in sorted(command.partitions, key=lambda each: each.state.leader != me.broker):
-                errors[str(partition.topic_partition)] = self._carry_out(partition, me)
-            return CommandAnswer(broker_epoch=me.epoch, errors=errors)
+                name = str(partition.topic_partition)
+                errors[name] = self._carry_out(partition, me)
+                if errors[name] == EpochBehindLog.code:
+                    with self.replicas[partition.topic_partition] as replica:
+                        last_epochs[name] = replica.log.epochs.last_epoch
+            return CommandAnswer(broker_epoch=me.epoch, errors=errors, last_epochs=last_epochs)
 
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
         with self._learning():
@@ -457,6 +464,13 @@ class BrokerLoop:
         del self.replicas[name]
         if delete:
             self._logs.quarantine(name, partition.topic_id, asked=asked)
+
+    def _read_epoch(self, controller_epoch: int) -> None:
+        """Take over the controller epoch of ZooKeeper. A lower one than is known here means that ZooKeeper is as of an
+        earlier time: the controllers that follow are obeyed all the same (Z2)."""
+        if controller_epoch < self._controller_epoch:
+            self._metadata_told = (-1, 0)
+        self._controller_epoch = controller_epoch
 
     def _quarantine_unassigned(self, mine: list[PartitionCommand], unreadable: Unreadable) -> None:
         """Quarantine the logs that are not assigned to this broker. They are kept aside, not deleted: somebody may want

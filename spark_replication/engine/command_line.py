@@ -18,7 +18,8 @@ Rules:
 - Commands are repeated while that life of the broker goes on: their epochs order them, not their arrival (E2).
 - One sick partition holds up no other. What a partition could not do waits for a delay; if another command is sent
   before that, it goes along.
-- A command that a disk refused is not repeated: the controller decides who else can have the replica (B4).
+- A command that a disk refused is not repeated: the controller decides who else can have the replica (B4). Nor is one
+  below a log's last epoch: the controller begins a later one (Z2).
 - What waits is bounded by the number of partitions, however slow a broker is.
 """
 
@@ -32,7 +33,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from spark_replication.core.controller.answers import outcome
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
 from spark_replication.engine.pending_commands import PendingCommands, PendingQuestions
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.commands import (
@@ -50,7 +51,7 @@ REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
 QUESTION_PAUSE_MS = 100  # before the same partition's log is asked for again
 
 # What the controller's loop learns from a broker's answers, or from their absence.
-BrokerNews = BrokerDeathReported | LogInfoRead | ReplicasFailed
+BrokerNews = BrokerDeathReported | LogInfoRead | LogsAhead | ReplicasFailed
 
 
 class LineNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,8 +137,12 @@ class CommandLine:
             found = outcome(self.broker, command, answer)
             if found.again is not None:
                 self._left.append(found.again)
-            failed = ReplicasFailed(self.broker, self.registration.epoch, found.failed)
-            news = LineNews(confirmed=found.confirmed, events=(failed,) if found.failed else (), refused=found.refused)
+            events: list[BrokerNews] = []
+            if found.failed:
+                events.append(ReplicasFailed(self.broker, self.registration.epoch, found.failed))
+            if found.ahead:
+                events.append(LogsAhead(self.broker, self.registration.epoch, found.ahead))
+            news = LineNews(confirmed=found.confirmed, events=tuple(events), refused=found.refused)
         self._go_on(now_ms)
         return news
 

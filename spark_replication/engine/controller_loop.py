@@ -21,6 +21,7 @@ from spark_replication.core.controller.events import (
     BrokersRead,
     Event,
     LogInfoRead,
+    LogsAhead,
     NodesUnreadable,
     PartitionsRead,
     ReplicasFailed,
@@ -219,6 +220,9 @@ class ControllerLoop:
                     return None
                 self.cluster.apply_failed(broker, failed)
                 return PartitionsChanged(failed)
+            case LogsAhead(broker=broker, epoch=epoch):
+                registered = self.cluster.registered.get(broker)
+                return event if registered is not None and registered.epoch == epoch else None
             case Requested(asked=Reassign() as asked, path=str() as path):
                 self.cluster.apply_request(path, moving(asked))
                 return event
@@ -264,7 +268,7 @@ class ControllerLoop:
         self.cluster.apply_recoveries(decided.recoveries)
         done = self._take(decided, answers)
         # The newer state that refused a step is announced, too: it may rest on a write of ours whose answer was lost.
-        told = [*dict.fromkeys((*done.written, *done.met))]
+        told = [each for each in dict.fromkeys((*done.written, *done.met)) if each in self.cluster.partitions]
         for broker, command in announce(
             self.cluster, cause, told, done.stops, [partition for partition, _ in done.removed]
         ):
@@ -334,7 +338,8 @@ class ControllerLoop:
                     done.met.extend(self._apply_newer(newer))
                 case Refused(unstorable=ReplicationError() as error):
                     done.unstorable.append((step, error))
-                case Refused(current=current, topics=topics):
+                case Refused(current=current, topics=topics, gone=gone):
+                    done.met.extend(each for each in sorted(gone) if self.cluster.apply_gone(each))
                     done.met.extend(self._apply_newer_topics(topics, done))
                     done.met.extend(self._apply_newer(current))
                     done.refused.append(step)

@@ -34,7 +34,7 @@ from spark_replication.engine.follower_role import FollowerRole
 from spark_replication.engine.leader_role import LeaderRole
 from spark_replication.engine.own_log import OwnLog
 from spark_replication.engine.waiters import Acknowledge, Progress
-from spark_replication.errors import NotLeader, ReplicationError, StorageFailed
+from spark_replication.errors import EpochBehindLog, NotLeader, ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
@@ -134,9 +134,16 @@ class ReplicaLoop:
         return bool(log.log_end or log.epochs) and created > max(log.epochs.first_epoch, 0)
 
     def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
-        """Lead or follow, if the command is newer than the last one that was carried out (E2)."""
+        """Lead or follow, if the command is newer than the last one that was carried out (E2). A leader epoch below the
+        log's last one is refused: another leader has written at it, or above it, already (Z2)."""
         self._clean_since = me.clean_since
         if command.order > self._order:
+            epoch, last_epoch = command.state.leader_epoch, self.log.epochs.last_epoch
+            if epoch < last_epoch:
+                raise EpochBehindLog(
+                    f"leader epoch {epoch} of {self.partition} is below {last_epoch}, which its log has: ZooKeeper is "
+                    "as of an earlier time than this log. Wait for the controller, which begins an epoch above it"
+                )
             self._carry_out(command, me, now_ms)
             if self._role is not None:
                 self._own.flushing.written()  # records that the log has already are flushed and counted, too

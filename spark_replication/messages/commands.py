@@ -177,6 +177,8 @@ class CommandAnswer(Message, frozen=True, kw_only=True):
     broker_epoch: Epoch
     #: An error code per partition (`orders-3`), NONE for each that was carried out.
     errors: dict[str, str] = msgspec.field(default_factory=dict)
+    #: The last leader epoch of each log that is above the one commanded (Z2).
+    last_epochs: dict[str, Epoch] = msgspec.field(default_factory=dict)
 
 
 Command = LeaderAndIsr | StopReplica | UpdateMetadata | GetReplicaLogInfo

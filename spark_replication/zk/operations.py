@@ -27,6 +27,8 @@ class Node(NamedTuple):
     children_zxid: int = 0
     #: By the clock of the server that led then.
     modified_ms: int = 0
+    #: Its cversion: how often a child came or went.
+    children_changes: int = 0
 
     @property
     def made(self) -> Made:
@@ -138,7 +140,15 @@ def stat_of(stat: Any) -> Node | None:
 
 def _of_stat(data: bytes, stat: Any) -> Node:
     return Node(
-        data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid, stat.mtime
+        data,
+        stat.version,
+        stat.mzxid,
+        stat.czxid,
+        stat.ephemeralOwner,
+        stat.numChildren,
+        stat.pzxid,
+        stat.mtime,
+        stat.cversion,
     )
 
 

@@ -132,6 +132,31 @@ class Reading:
                     found[partition] = StoredPartition(state, *node.made)
         return found
 
+    def removed(
+        self, nodes: Mapping[str, Node], assigned: Iterable[TopicPartition], found: Collection[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Those of these assigned partitions whose leaderAndISR was there once, and has been removed by somebody.
+
+        Its folder is still there; or the topic's node says that a folder below it was removed, which nobody here does
+        before the whole topic goes.
+        """
+        missing = [each for each in assigned if each not in found and each not in self._partitions]
+        folders = self._session.read_each([paths.partition(partition) for partition in missing])
+        return frozenset(
+            partition
+            for partition, folder in zip(missing, folders, strict=True)
+            if folder is not None or nodes[partition.topic].children_changes > nodes[partition.topic].children
+        )
+
+    def hide_removed(self, removed: Iterable[TopicPartition]) -> None:
+        """Hide what a controller is about to make again: until then nobody knows to whom its records belong."""
+        for partition in removed:
+            self._partitions.add(partition)
+            self._note(
+                paths.leader_and_isr(partition),
+                "somebody has removed it: a controller makes it again, and logs decide who leads",
+            )
+
     def tombstones(
         self,
         nodes: Mapping[str, Node],

@@ -58,6 +58,7 @@ from spark_replication.zk.operations import (
     nodes_of,
     stat_of,
 )
+from spark_replication.zk.overdue import Overdue
 
 REQUESTS_IN_FLIGHT_MAX = 200
 # Many reads in one request save kazoo's CPU. Not more: the largest nodes are topics of 512 KB, and ZooKeeper holds a
@@ -134,16 +135,10 @@ class Session:
         self._in_flight: set[_Request] = set()
         self._ended = False
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._client = KazooClient(
-            hosts=_with_attempts(address),
-            timeout=session_timeout_ms / 1000,
-            handler=NeverBlockingHandler(self._failed),
-            connection_retry=KazooRetry(
-                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
-            ),
-            logger=_kazoo_log,
-            **login.of_kazoo,
-        )
+        self._timeout_s = session_timeout_ms / 1000
+        self._overdue = Overdue(self._timeout_s, serves=self._serves_others, end=self._refused)
+        self._why_ended = ""
+        self._client = self._new_client(self._failed)
         self._client.add_listener(self._state_changed)
 
     @classmethod
@@ -183,6 +178,18 @@ class Session:
                 "start it, or correct the address"
             ) from error
         return session
+
+    def _new_client(self, failed: Callable[[Exception], None]) -> KazooClient:
+        return KazooClient(
+            hosts=_with_attempts(self.address),
+            timeout=self._timeout_s,
+            handler=NeverBlockingHandler(failed),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+            ),
+            logger=_kazoo_log,
+            **self.login.of_kazoo,
+        )
 
     @property
     def root_bytes(self) -> int:
@@ -356,10 +363,15 @@ class Session:
             return answers.get(timeout=self._request_timeout_s)
         except queue.Empty:
             raise RequestTimedOut(
-                f"ZooKeeper at {self.address} did not answer within {self._request_timeout_s} s ({what}): "
-                "check that it runs, and retry",
+                f"ZooKeeper at {self.address} did not answer within {self._request_timeout_s} s ({what}): {self._cure}",
                 maybe_written=True,
             ) from None
+
+    @property
+    def _cure(self) -> str:
+        if self.connected or self._ended:
+            return "check that it runs, and retry"
+        return "this session has no connection. Check that ZooKeeper runs; if it serves others, another session opens"
 
     # The window.
 
@@ -438,15 +450,19 @@ class Session:
         return translated
 
     def _session_lost(self) -> SessionLost:
-        return SessionLost(f"session {self.id:#x} with ZooKeeper at {self.address} has ended: open another")
+        return SessionLost(
+            f"session {self.id:#x} with ZooKeeper at {self.address} has ended{self._why_ended}: open another"
+        )
 
     # The session's own state. kazoo calls this on its connection thread, which must not block.
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
+            self._overdue.back()
             self._pump()
             self._tell(SessionState.CONNECTED)
         elif state == KazooState.SUSPENDED:
+            self._overdue.suspended()
             self._tell(SessionState.SUSPENDED)
         else:
             unanswered = self._end()
@@ -458,12 +474,29 @@ class Session:
         log.error("the session with ZooKeeper at %s ends by an error of its client: %r", self.address, error)
         self._state_changed(KazooState.LOST)
 
+    def _serves_others(self) -> bool:
+        """Whether a server takes a client that has seen nothing yet."""
+        client = self._new_client(lambda error: None)
+        try:
+            client.start(timeout=self._timeout_s)
+        except (kazoo_errors.KazooException, KazooTimeoutError):
+            return False
+        finally:
+            _stop(client)
+        return True
+
+    def _refused(self) -> None:
+        self._why_ended = ", since servers take others and not it: ZooKeeper may be as of an earlier time"
+        log.error("session %#x with ZooKeeper at %s ends here%s", self.id, self.address, self._why_ended)
+        self._state_changed(KazooState.LOST)
+
     def _end(self) -> list[_Request] | None:
         """Ends the session. Returns the requests that the caller has to answer; None if it had ended before."""
         with self._lock:
             if self._ended:
                 return None
             self._ended = True
+            self._overdue.back()
             unanswered = [*self._in_flight, *self._waiting]
             self._in_flight.clear()
             self._waiting.clear()
@@ -476,17 +509,21 @@ class Session:
     def _bury(self, unanswered: list[_Request]) -> None:
         for request in unanswered:
             request.then(self._session_lost())
-        try:
-            self._client.stop()  # otherwise kazoo would open a new session by itself
-            self._client.close()
-        except Exception as error:  # noqa: BLE001 (kazoo raises a bare Exception when its thread is late)
-            log.debug("kazoo did not stop cleanly: %r", error)
+        _stop(self._client)  # otherwise kazoo would open a new session by itself
 
     def _tell(self, state: SessionState) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener(state)
+
+
+def _stop(client: KazooClient) -> None:
+    try:
+        client.stop()
+        client.close()
+    except Exception as error:  # noqa: BLE001 (kazoo raises a bare Exception when its thread is late)
+        log.debug("kazoo did not stop cleanly: %r", error)
 
 
 def _acls_of(answer: tuple[list[ACL], Any]) -> list[ACL]:

@@ -69,6 +69,8 @@ class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
     deleting: frozenset[str] = frozenset()
     #: The other requests below /admin.
     requests: tuple[Requested, ...] = ()
+    #: Assigned partitions whose leaderAndISR was there once, and has been removed by somebody.
+    removed: frozenset[TopicPartition] = frozenset()
     #: What cannot be read of all this.
     unreadable: Unreadable = ALL_READ
     #: ZooKeeper's order of the election of this controller: all that was stored by then has been read.
@@ -101,6 +103,8 @@ class ClusterState:
         self.isr_shrinks = 0
         #: Likewise, the changes by which somebody joined one.
         self.isr_expands = 0
+        #: The partitions whose leaderAndISR somebody has removed, each with a leader epoch above those known here (Z2).
+        self.removed: dict[TopicPartition, int] = dict.fromkeys(loaded.removed, 0)
         self.requests = loaded.requests
         #: The requests below /admin, with the partitions that they move.
         self.open_requests: dict[str, frozenset[TopicPartition]] = {}
@@ -186,6 +190,7 @@ class ClusterState:
             return False
         before = self.partition_state(partition)
         self.partitions[partition] = stored
+        self.removed.pop(partition, None)
         if self._failed and known is not None:
             # The leader has let the replica in again, so its disk is well. Else the controller would drop it again, and
             # the leader let it in again, for ever.
@@ -214,6 +219,16 @@ class ClusterState:
         self.partitions.pop(partition, None)
         self.leaderless.discard(partition)
         self.recoveries.pop(partition, None)
+
+    def apply_gone(self, partition: TopicPartition) -> bool:
+        """Apply that somebody else has removed a leaderAndISR. False if that is known, or the partition is going."""
+        known = self.partitions.get(partition)
+        if known is None or not self.assigned(partition) or partition.topic in self.deleting:
+            return False
+        self.apply_removed_partition(partition)
+        self.removed[partition] = known.state.leader_epoch + 1
+        self.leaderless.add(partition)
+        return True
 
     def apply_removed_topic(self, topic: str) -> None:
         known = self.topics.pop(topic, None)

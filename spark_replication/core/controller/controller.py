@@ -12,12 +12,13 @@ the sources:
 | BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
 | PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
 | BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch reports it        |
+| LogsAhead              |                         | an epoch above those logs (Z2)     | Recover                     |
 | LogInfoRead            |                         |                                    | Recover                     |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
-| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover                     |
+| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover, Advance            |
 | Reconsider             |                         | what the changed settings call for | Recover, Advance            |
-| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for          |
+| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for; Advance |
 | Advance                | onPartitionReassignment | a leader in the target; completion | Advance, until it waits     |
 | Resume                 |                         |                                    | deletions, reassignments, … |
 | Delete                 | topic deletion          | partitions go, last the topic      | metadata                    |
@@ -32,7 +33,14 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, Requested, Ticked, TookOver
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    LogInfoRead,
+    LogsAhead,
+    Requested,
+    Ticked,
+    TookOver,
+)
 from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
@@ -51,8 +59,17 @@ from spark_replication.core.controller.plan import (
     Stop,
 )
 from spark_replication.core.controller.requests import plan_request, unreadable_of
-from spark_replication.core.controller.settling import advance, is_settled_here, recover, settle, stops_of
+from spark_replication.core.controller.settling import (
+    advance,
+    goes_on,
+    is_settled_here,
+    recover,
+    settle,
+    stops_of,
+    write_of,
+)
 from spark_replication.core.law import unclean_recovery
+from spark_replication.core.law.partition_change import overtaken, was_never_led
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -62,7 +79,7 @@ from spark_replication.core.law.writes import (
     TopicRemoval,
 )
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
 TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow
 # The order in which a new controller takes up the requests below /admin (C3).
@@ -82,8 +99,8 @@ def decide(cluster: ClusterState, cause: Cause) -> Decision:
             return _requested(cluster, cause)
         case BrokerDeathReported():
             return _died(cluster, cause)
-        case LogInfoRead():
-            return _log_info(cluster, cause)
+        case LogsAhead() | LogInfoRead():
+            return _logs_ahead(cluster, cause) if isinstance(cause, LogsAhead) else _log_info(cluster, cause)
         case Ticked(since_ms=since_ms):
             return _ticked(cluster, since_ms)
         case _:
@@ -94,7 +111,7 @@ def _follow_up(cluster: ClusterState, cause: FollowUp) -> Decision:
     match cause:
         case Elect(topic=topic):
             leaderless = tuple(sorted(p for p in cluster.leaderless if topic is None or p.topic == topic))
-            return Decision(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
+            return Decision(steps=_alone(settle(cluster, leaderless)), then=_then(cluster, leaderless))
         case Reconsider(topics=topics):
             return _reconsidered(cluster, (p for name in topics for p in cluster.all_partitions(name)))
         case Recover(partitions=partitions):
@@ -139,8 +156,7 @@ def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -
 
 
 def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tuple[Cause, ...]:
-    moving = tuple(partition for partition in partitions if partition in cluster.reassigning)
-    return (Recover(partitions), Advance(moving)) if moving else (Recover(partitions),)
+    return (Recover(partitions), *goes_on(cluster, partitions))
 
 
 def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Decision:
@@ -208,16 +224,38 @@ def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Decision:
     return Decision(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
 
 
+def _logs_ahead(cluster: ClusterState, cause: LogsAhead) -> Decision:
+    """Begin an epoch above the logs. Who was in sync at the time that ZooKeeper is as of may lack what was acknowledged
+    since, so logs decide who leads, unless a leader was chosen in spite of that before (Z2)."""
+    writes: list[PartitionWrite] = []
+    for replica, last_epoch in cause.last_epochs.items():
+        stored = cluster.partitions.get(replica.partition)
+        if stored is None or not cluster.has(replica) or not is_settled_here(cluster, replica.partition):
+            continue
+        if stored.state.leader_epoch <= last_epoch:
+            after = overtaken(cluster.replicas(replica.partition), stored.state, last_epoch, cause.broker)
+            writes.append(write_of(cluster, replica.partition, stored, after))
+    written = tuple(write.partition for write in writes)
+    return Decision(steps=_alone(writes), then=_then(cluster, written) if written else ())
+
+
 def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Decision:
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
+    ahead: dict[ReplicaOf, int] = {}
     for info in cause.answer.partitions:
         partition = info.topic_partition
         known = cluster.recoveries.get(partition)
         if known is None or info.topic_id != cluster.topics[partition.topic].state.topic_id:
             continue  # nobody waits for it
+        if info.current_epoch > known.leader_epoch and was_never_led(cluster.partitions[partition].state):
+            # It obeys the epoch from before leaderAndISR was removed, so it would take no command of this one.
+            ahead[ReplicaOf(partition, info.topic_id)] = info.current_epoch
+            continue
         brokers = cluster.brokers_of(partition)
         recoveries[partition] = unclean_recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
-    return Decision(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
+    raised = _logs_ahead(cluster, LogsAhead(cause.broker, cause.answer.broker_epoch, ahead))
+    recovers = (Recover(tuple(recoveries)),) if recoveries else ()
+    return Decision(recoveries=recoveries, steps=raised.steps, then=(*recovers, *raised.then))
 
 
 def _ticked(cluster: ClusterState, since_ms: int) -> Decision:

@@ -15,7 +15,7 @@ from typing import assert_never
 from spark_replication.config import RecoveryStrategy
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Decision, Recover, Step
-from spark_replication.core.controller.settling import began, is_settled_here, write_of
+from spark_replication.core.controller.settling import began, goes_on, is_settled_here, write_of
 from spark_replication.core.law import election
 from spark_replication.core.law.election import Elected
 from spark_replication.core.law.partition_change import elected, without_void
@@ -70,7 +70,12 @@ def elect_by_hand(
 def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Decision:
     brokers = cluster.brokers_of(partition)
     after = elected(without_void(stored.state, brokers), stored.state.leader_epoch, outcome, brokers)
-    return Decision(steps=(Step((write_of(cluster, partition, stored, after),)),))
+    return _decided(cluster, write_of(cluster, partition, stored, after))
+
+
+def _decided(cluster: ClusterState, write: PartitionWrite) -> Decision:
+    """The election, and, if the partition is being reassigned, the step that waited for a leader."""
+    return Decision(steps=(Step((write,)),), then=goes_on(cluster, (write.partition,)))
 
 
 def _clean(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Elected | None:
@@ -97,7 +102,7 @@ def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: S
             f"broker {preferred}, which {partition} prefers, is not in its ISR {sorted(stored.state.isr)}, or not "
             "alive: wait until it has caught up"
         )
-    return Decision(steps=(Step((write,)),))
+    return _decided(cluster, write)
 
 
 def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:

@@ -63,6 +63,16 @@ class ReplicasFailed(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaOf, ...]
 
 
+class LogsAhead(msgspec.Struct, frozen=True):
+    """This life of the broker has logs of a later leader epoch than was commanded: ZooKeeper is as of an earlier time
+    (Z2)."""
+
+    broker: BrokerId
+    epoch: int
+    #: The last leader epoch of each log.
+    last_epochs: Mapping[ReplicaOf, int]
+
+
 class LogInfoRead(msgspec.Struct, frozen=True):
     """A broker answered GetReplicaLogInfo."""
 
@@ -95,6 +105,7 @@ Event = (
     | NodesUnreadable
     | BrokerDeathReported
     | ReplicasFailed
+    | LogsAhead
     | LogInfoRead
     | Requested
     | Ticked

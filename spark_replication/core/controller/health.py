@@ -217,6 +217,8 @@ def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Coll
     """The problem of a leaderless partition. Of the elections by hand it names a choice by logs, which loses least."""
     by_hand = "spark-replication leader elect --kind longest_log_proactive"
     match awaited:
+        case _ if not set(live).intersection(partition.replicas):
+            mend, by_name = _mend_of_lost(partition, sorted(live)), False
         case None:
             mend, by_name = "spark-replication health --watch: it ends by itself, or this says more", False
         case Awaited(reason="fenced_elr"):
@@ -230,6 +232,21 @@ def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Coll
         about=partition,
         mend=mend,
         mends_by_name=by_name,
+    )
+
+
+def _mend_of_lost(partition: PartitionCommand, live: Sequence[BrokerId]) -> str:
+    """What mends a partition of which no replica lives. Nobody there can be elected, so other brokers come first."""
+    start = f"start {_named(sorted(partition.replicas))}"
+    if not live:
+        return start
+    first = partition.partition % len(live)
+    target = [*live[first:], *live[:first]][: len(partition.replicas)]
+    name = str(partition.topic_partition)
+    return (
+        f"{start}; if all of its replicas are lost for good, its records are, and it begins anew, empty: "
+        f"spark-replication reassign plan {name}={','.join(map(str, target))} --save anew.json; "
+        f"spark-replication reassign apply anew.json; spark-replication leader elect --kind unclean {name}"
     )
 
 

@@ -12,6 +12,7 @@ from spark_replication.core.controller.events import (
     BrokersRead,
     Event,
     LogInfoRead,
+    LogsAhead,
     NodesUnreadable,
     PartitionsRead,
     ReplicasFailed,
@@ -62,6 +63,10 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
         case ReplicasFailed(broker=broker, replicas=replicas):
             words = f"the disk of broker {broker} cannot keep {_some(str(each.partition) for each in replicas)}"
             kind, is_fact = "disk", True
+        case LogsAhead(broker=broker, last_epochs=last_epochs):
+            ahead = (f"{each.partition} (epoch {last})" for each, last in last_epochs.items())
+            words = f"broker {broker} has logs from after the time that ZooKeeper is as of: {_some(ahead)}"
+            kind, is_fact = "ahead", True
         case BrokersRead():
             kind, words = "brokers", _moved(cause) if isinstance(cause, BrokersMoved) else "brokers were read"
         case PartitionsRead():

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, Requested, Ticked, TookOver
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    LogInfoRead,
+    LogsAhead,
+    Requested,
+    Ticked,
+    TookOver,
+)
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Group
 from spark_replication.errors import ReplicationError
@@ -76,7 +83,9 @@ class Dismiss(msgspec.Struct, frozen=True):
 
 # These follow from what happened, and are carried out before anything newer.
 FollowUp = Elect | Reconsider | Recover | Advance | Resume | Delete | Dismiss
-Happened = TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogInfoRead | Ticked
+Happened = (
+    TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogsAhead | LogInfoRead | Ticked
+)
 Cause = Happened | FollowUp
 
 

@@ -115,7 +115,7 @@ def _topic_named(name: str) -> str:
 def unreadable_partition(partition: TopicPartition) -> CorruptState:
     return CorruptState(
         f"the state of {partition} is in ZooKeeper and cannot be read, so nothing is decided about it: see the "
-        "cluster's problems, and repair or remove that node"
+        "cluster's problems, and write that node as it was"
     )
 
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Decision, Step, Stop
+from spark_replication.core.controller.plan import Advance, Decision, Step, Stop
 from spark_replication.core.controller.reassignment import Complete, Lead
 from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.election import Elected, Waiting, elect
-from spark_replication.core.law.partition_change import created, effective_min_isr, elected, narrowed, settled
+from spark_replication.core.law.partition_change import created, effective_min_isr, elected, narrowed, restored, settled
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
 from spark_replication.messages.commands import StopPartition
@@ -38,6 +38,8 @@ def is_settled_here(cluster: ClusterState, partition: TopicPartition) -> bool:
 
 def settling_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
     stored = cluster.partitions.get(partition)
+    if stored is None and partition in cluster.removed:
+        return _recovering_write(cluster, partition)
     if stored is None:
         return creating_write(cluster, partition, cluster.replicas(partition), None)
     after = settled(
@@ -84,6 +86,19 @@ def creating_write(
     if tombstone is None:
         return PartitionWrite(partition=partition, state=state, relies_on=state.epochs)
     return PartitionWrite(partition=partition, state=state, version=tombstone.version, relies_on=state.epochs)
+
+
+def _recovering_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
+    """Make a leaderAndISR that somebody has removed again: as one of a partition that has records (Z2)."""
+    if not knows_min_isr(cluster, partition.topic):
+        return None
+    state = restored(
+        cluster.replicas(partition),
+        leader_epoch=cluster.removed[partition],
+        min_isr=min_isr_of(cluster, partition),
+        controller_epoch=cluster.controller_epoch,
+    )
+    return PartitionWrite(partition=partition, state=state)
 
 
 def write_of(
@@ -143,10 +158,12 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         for broker in asked:
             asks.setdefault(broker, []).append(partition)
         recoveries[partition] = unclean_recovery.asking(under_way, asked, brokers, now_ms) if asked else under_way
+    chosen = tuple(write.partition for step in steps for write in step.writes if isinstance(write, PartitionWrite))
     return Decision(
         steps=tuple(steps),
         recoveries=recoveries,
         asks={broker: tuple(partitions) for broker, partitions in sorted(asks.items())},
+        then=goes_on(cluster, chosen),
     )
 
 
@@ -169,6 +186,13 @@ def began(state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool
 
 
 # Reassignments (A1)
+
+
+def goes_on(cluster: ClusterState, elected_now: Iterable[TopicPartition]) -> tuple[Advance, ...]:
+    """What follows the controller's own elections. A reassignment may have waited for just that leader, and nobody
+    reports the controller's own writes to it."""
+    moving = tuple(partition for partition in elected_now if partition in cluster.reassigning)
+    return (Advance(moving),) if moving else ()
 
 
 def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Step, ...]:

@@ -100,7 +100,7 @@ def check_replicas(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterSt
 def unreadable_topic(topic: str) -> CorruptState:
     return CorruptState(
         f"topic {topic} is in ZooKeeper and cannot be read, so nothing is decided about it: see the cluster's "
-        "problems, and repair its nodes or remove them"
+        "problems, and write its nodes as they were"
     )
 
 

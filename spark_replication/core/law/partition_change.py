@@ -17,6 +17,9 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | elected from outside       | only it         | cleared; recovering is set                   | + 1          |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
+| removed by somebody        | empty           | empty; last_known_elr = all replicas         | known + 1, 0 |
+| a log has a later epoch    | empty           | empty; last_known_elr = all replicas         | above it     |
+| likewise, chosen uncleanly | same            | same                                         | above it     |
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
-from spark_replication.model import BrokerId, PartitionState
+from spark_replication.model import UNCLEAN, BrokerId, PartitionState
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -162,6 +165,46 @@ def narrowed(
         min_isr=min_isr,
         elected=before.elected if leader == before.leader else "isr",
     )
+
+
+def overtaken(
+    replicas: Sequence[BrokerId], before: PartitionState, last_epoch: int, holder: BrokerId
+) -> PartitionState:
+    """The state once `holder` has shown a log with a later leader epoch: ZooKeeper is as of an earlier time (Z2).
+
+    Its ISR and ELR are of that time, too, and prove nothing: any replica may hold what was acknowledged since. A leader
+    that was chosen from outside stays. Whoever chose it knew that later records give way.
+    """
+    if before.leader is not None and before.elected in UNCLEAN:
+        return replace(before, leader_epoch=last_epoch + 1)
+    return replace(
+        before,
+        leader=None,
+        leader_epoch=last_epoch + 1,
+        isr=NOBODY,
+        elr=NOBODY,
+        epochs={},
+        last_known_elr=frozenset(replicas),
+        last_known_leader=holder,
+    )
+
+
+def restored(replicas: Sequence[BrokerId], *, leader_epoch: int, min_isr: int, controller_epoch: int) -> PartitionState:
+    """A partition whose leaderAndISR somebody has removed: it may have records, and any replica may hold the last ones,
+    so logs decide who leads (Z2). If `leader_epoch` is not above those of the logs, `overtaken` follows."""
+    return PartitionState(
+        leader=None,
+        leader_epoch=leader_epoch,
+        isr=NOBODY,
+        min_isr=min_isr,
+        last_known_elr=frozenset(replicas),
+        controller_epoch=controller_epoch,
+    )
+
+
+def was_never_led(state: PartitionState) -> bool:
+    """Whether this is `restored`, and nothing since: a partition that had a leader loses it by a new epoch."""
+    return state.leader is None and state.leader_epoch == state.created
 
 
 def created(

@@ -150,6 +150,8 @@ class Refused(msgspec.Struct, frozen=True):
     current: dict[TopicPartition, StoredPartition | None]
     #: The assignments that the group was to write, likewise.
     topics: dict[str, StoredAssignment | None] = {}
+    #: The partitions of the group that have no leaderAndISR, though one was to be changed.
+    gone: frozenset[TopicPartition] = frozenset()
     #: Why the group can never be stored, whatever is there. None if it may be, once it is decided again.
     unstorable: ReplicationError | None = None
 

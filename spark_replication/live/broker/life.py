@@ -377,6 +377,7 @@ class BrokerLife:
             read.topics,
             read.brokers.brokers,
             settings=None if read.unreadable.settings else read.settings.settings,
+            controller_epoch=read.controller_epoch,
             unreadable=read.unreadable,
         )
         for partition, error in errors.items():

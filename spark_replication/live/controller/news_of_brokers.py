@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
 from spark_replication.engine.command_line import BrokerNews
 from spark_replication.model import TopicPartition
 
@@ -17,7 +17,7 @@ class NewsOfBrokers:
 
     def __init__(
         self,
-        post: Callable[[BrokerDeathReported | ReplicasFailed], None],
+        post: Callable[[BrokerDeathReported | LogsAhead | ReplicasFailed], None],
         post_log_info: Callable[[LogInfoRead], None],
         confirmed: Callable[[TopicPartition, str, int], None],
     ) -> None:
@@ -35,6 +35,13 @@ class NewsOfBrokers:
                 self._post_log_info(event)
             case BrokerDeathReported():
                 log.warning("broker %d refuses connections: it seems to be dead", event.broker)
+                self._post(event)
+            case LogsAhead():
+                log.error(
+                    "ZooKeeper is as of an earlier time than the logs of broker %d: %s",
+                    event.broker,
+                    ", ".join(f"{each.partition} has epoch {last}" for each, last in event.last_epochs.items()),
+                )
                 self._post(event)
             case ReplicasFailed():
                 logged(event)

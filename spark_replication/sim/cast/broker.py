@@ -63,7 +63,7 @@ CLEAN_UP_PROBABILITY = 0.02
 LOST = RequestTimedOut("the answer was lost")
 
 _Everything = tuple[
-    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable
+    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable, int
 ]  # what a broker reads of ZooKeeper once it has registered
 
 Of = TypeVar("Of")
@@ -342,13 +342,22 @@ class BrokerProcess(Process):
         def everything() -> _Everything:
             configs = {name: topic.config for name, topic in store.readable_topics().items()}
             settings = dict(store.stored_settings.settings)
-            return self._readable_commands(), configs, dict(store.registered), settings, store.unreadable
+            known = self._readable_commands()
+            return known, configs, dict(store.registered), settings, store.unreadable, store.controller_epoch
 
         def read(answer: _Everything) -> Event:
-            known, configs, brokers, settings, unreadable = answer
+            known, configs, brokers, settings, unreadable, controller_epoch = answer
             try:
                 with self._leaving(unreadable):
-                    self.loop.registered(me, known, configs, brokers, settings=settings, unreadable=unreadable)
+                    self.loop.registered(
+                        me,
+                        known,
+                        configs,
+                        brokers,
+                        settings=settings,
+                        controller_epoch=controller_epoch,
+                        unreadable=unreadable,
+                    )
             except ReplicationError as error:
                 return Failed(error)
             return Done()

@@ -1,6 +1,6 @@
 """The scenarios of a cluster: the production controller loop and core, over ZooKeeper in memory.
 
-A step's event is decided first, then what the state calls for. Brokers carry out what they are sent.
+The controller is told what a live one is told, and nothing else. Brokers carry out what they are sent.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import msgspec
 from spark_replication.config import TopicSettings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.answers import outcome
-from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.cluster import ClusterState, StoredTopic
 from spark_replication.core.controller.events import (
     Event,
     LogInfoRead,
+    LogsAhead,
     PartitionsRead,
     ReplicasFailed,
     Requested,
     TookOver,
 )
 from spark_replication.core.controller.plan import Reconsider, Reply
+from spark_replication.core.controller.settling import advance, recover, settle
 from spark_replication.core.law.partition_change import effective_min_isr
 from spark_replication.core.law.writes import IsrWrite, StoredPartition
 from spark_replication.core.replica.isr import changed
 from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.errors import EpochBehindLog
 from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -79,6 +82,8 @@ class ClusterScenario:
         self._remaining: list[TopicPartition] | None = None
         self._dies_after: int | None = None
         self._loop = self._controller()
+        # A file may tell of a start that nobody has settled: the controller does so with the first step.
+        self._begins_settled = _is_settled(self._loop.cluster)
         self._expectations = ClusterExpectations(self._store, self._racks, _names(document, self._store))
         self.events: dict[str, Callable[[Any], None]] = {
             "broker_down": self._broker_down,
@@ -96,6 +101,7 @@ class ClusterScenario:
             "stale_isr": self._stale_isr,
             "log_info": self._log_info,
             "refuse": self._refuse,
+            "remove_leader_and_isr": lambda argument: self._store.remove(self._stored_partition(argument)),
             "wait": self._wait,
             "controller_failover": self._failover,
             "crash_after_writes": self._crash_after_writes,
@@ -200,11 +206,27 @@ class ClusterScenario:
         self._store.dies_after, self._dies_after = self._dies_after, None
         try:
             self.events[event](argument)
-            self._tell(Reconsider(tuple(sorted(self._store.topics))))
         except ControllerDied:
             self._store.dies_after = None
             self._failover({})
         self._store.dies_after = None
+        self._check_settled()
+
+    def _check_settled(self) -> None:
+        """Settling everything again changes and asks nothing. Nobody asks a live controller to: what a step calls for
+        and does not do would never be done."""
+        checks, self._begins_settled = self._begins_settled, True
+        before, sent = dict(self._store.partitions), len(self._sent)
+        topics, round_trips = dict(self._store.topics), self._store.round_trips
+        self._tell(Reconsider(tuple(sorted(topics))))
+        if not checks or (self._store.round_trips == round_trips and len(self._sent) == sent):
+            return
+        found: dict[str, Any] = {
+            str(each): now for each, now in self._store.partitions.items() if now != before.get(each)
+        }
+        found |= {name: now.state for name, now in self._store.topics.items() if now != topics.get(name)}
+        asked = [f"{type(command).__name__} to {broker}" for broker, command in self._sent[sent:]]
+        raise Mismatch("settling everything again", "nothing changes, nobody is asked", found or asked)
 
     def _tell(self, event: Event | Reconsider) -> None:
         self._loop.handle(event, self._now_ms)
@@ -340,7 +362,7 @@ class ClusterScenario:
 
     def _refuse(self, argument: Any) -> None:
         """Refuse a command, and do what a command sender does: send it again after a retriable error, and report a
-        failed disk to the controller."""
+        failed disk, or a log with a later epoch (`{last_epoch: 9}`), to the controller."""
         keys = expect_keys(argument, "refuse", {"broker", "partitions"}, {"broker", "partitions"})
         broker = self._known(keys["broker"])
         for name, code in expect_mapping(keys["partitions"], "partitions of refuse").items():
@@ -349,9 +371,11 @@ class ClusterScenario:
             if told is None:
                 raise BadScenario(f"broker {broker} was sent no LeaderAndIsr for {name}")
             epoch = self._store.broker_epochs[broker].epoch
-            found = outcome(broker, told, CommandAnswer(broker_epoch=epoch, errors={str(partition): str(code)}))
+            found = outcome(broker, told, _refusal(epoch, str(partition), code))
             if found.failed:
                 self._tell(ReplicasFailed(broker, epoch, found.failed))
+            if found.ahead:
+                self._tell(LogsAhead(broker, epoch, found.ahead))
             if found.again is not None:
                 self.send(broker, self._store.registered[broker], found.again)
 
@@ -381,6 +405,22 @@ def _names(document: dict[str, Any], store: MemoryStore) -> set[str]:
     steps = document["steps"] if isinstance(document["steps"], list) else []
     made = (step["create_topic"] for step in steps if isinstance(step, dict) and "create_topic" in step)
     return {*store.topics, *(str(found["name"]) for found in made if isinstance(found, dict) and "name" in found)}
+
+
+def _refusal(broker_epoch: int, partition: str, refusal: Any) -> CommandAnswer:
+    if not isinstance(refusal, dict):
+        return CommandAnswer(broker_epoch=broker_epoch, errors={partition: str(refusal)})
+    keys = expect_keys(refusal, f"refuse {partition}", {"last_epoch"}, {"last_epoch"})
+    last_epochs = {partition: expect_int(keys["last_epoch"], "last_epoch")}
+    errors = {partition: EpochBehindLog.code}
+    return CommandAnswer(broker_epoch=broker_epoch, errors=errors, last_epochs=last_epochs)
+
+
+def _is_settled(cluster: ClusterState) -> bool:
+    partitions = cluster.all_partitions()
+    return (
+        not settle(cluster, partitions) and not recover(cluster, partitions).asks and not advance(cluster, partitions)
+    )
 
 
 def _racks(document: Any) -> dict[BrokerId, str | None]:

@@ -63,6 +63,7 @@ class MemoryStore:
         self.deleting: set[str] = set()
         self.requests: dict[str, Requested] = {}
         self.unreadable = ALL_READ
+        self.removed: set[TopicPartition] = set()  # whose leaderAndISR somebody has removed
         self.loaded_without: dict[int, Unreadable] = {}  # what a controller epoch could not read as it took over
         self.round_trips = 0
         self.dies_after: int | None = None
@@ -86,6 +87,7 @@ class MemoryStore:
             broker_epochs={b: found for b, found in self.broker_epochs.items() if b not in self.unreadable.epochs},
             deleting=frozenset(self.deleting),
             requests=tuple(self.requests[path] for path in sorted(self.requests)),
+            removed=frozenset(self.removed),
             unreadable=self.unreadable,
             zxid=self._next_zxid(),
         )
@@ -108,6 +110,11 @@ class MemoryStore:
             partitions=frozenset(partitions),
         )
         self._raise_versions(partitions, topics)
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Remove a leaderAndISR, as a person does who takes that for a cure."""
+        del self.partitions[partition]
+        self.removed.add(partition)
 
     def mend(self) -> None:
         """Write everything that is garbage again as it was."""
@@ -198,7 +205,8 @@ class MemoryStore:
     def _refused(self, group: Group) -> Refused:
         written = [write.partition for write in group if isinstance(write, PartitionWrite)]
         current = {partition: self.readable_partition(partition) for partition in written}
-        return Refused(current, {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)})
+        topics = {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)}
+        return Refused(current, topics, frozenset(self.removed.intersection(written)))
 
     def found(self, group: Group) -> Stored | Refused | None:
         """What became of a group whose answer was lost. None if it can be sent again."""
@@ -298,6 +306,7 @@ class MemoryStore:
             case TopicRemoval(topic=topic):
                 del self.topics[topic]
                 self._is_gone(topic=topic)
+                self.removed = {each for each in self.removed if each.topic != topic}
                 self.deleting.discard(topic)
                 # Below /admin, a request to delete a topic is the mark itself.
                 marks = [path for path, found in self.requests.items() if found.asked == DeleteTopic(topic=topic)]
@@ -315,6 +324,7 @@ class MemoryStore:
 
     def _store_partition(self, partition: TopicPartition, stored: StoredPartition) -> None:
         self.partitions[partition] = stored
+        self.removed.discard(partition)
 
     def _next_zxid(self) -> int:
         self.zxid += 1

@@ -25,6 +25,7 @@ from spark_replication.model import (
     BrokerId,
     ClusterInfo,
     ClusterSettings,
+    ControllerEpoch,
     ControllerInfo,
     Registration,
     TopicConfig,
@@ -53,6 +54,8 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     brokers: BrokersRead
     settings: ClusterSettings
+    #: The epoch of the last controller that was elected; -1 if none ever was.
+    controller_epoch: int
     unreadable: Unreadable
 
 
@@ -162,24 +165,30 @@ class BrokerStore:
         """
         self._session.sync_now()
         read = Reading(self._session)
+        nodes = read.topic_nodes(topics)
         assigned = {
             name: topic
-            for name, topic in read.topics(read.topic_nodes(topics)).items()
+            for name, topic in read.topics(nodes).items()
             if any(broker_id in replicas for replicas in topic.state.partitions.values())
         }
-        partitions = read.partitions(
+        wanted = [
             TopicPartition(name, number)
             for name, topic in assigned.items()
             for number, replicas in topic.state.partitions.items()
             if broker_id in replicas
-        )
+        ]
+        partitions = read.partitions(wanted)
+        read.hide_removed(read.removed(nodes, wanted, partitions.keys()))
         return commands_of(assigned, partitions), read.unreadable
 
     def read_all(self) -> ClusterRead:
         read = Reading(self._session)
-        topics = read.topics()
+        nodes = read.topic_nodes()
+        topics = read.topics(nodes)
         wanted = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
-        partitions = commands_of(topics, read.partitions(wanted))
+        found = read.partitions(wanted)
+        read.hide_removed(read.removed(nodes, wanted, found.keys()))
+        partitions = commands_of(topics, found)
         brokers = read.brokers()
         settings = read.settings()
         for path, why in read.unreadable.reasons.items():
@@ -190,8 +199,13 @@ class BrokerStore:
             topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
             brokers=brokers,
             settings=settings,
+            controller_epoch=self._controller_epoch(),
             unreadable=read.unreadable,
         )
+
+    def _controller_epoch(self) -> int:
+        node = self._session.read_now(paths.CONTROLLER_EPOCH)
+        return -1 if node is None else decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch
 
     def read_brokers(self) -> BrokersRead:
         return Reading(self._session).brokers()

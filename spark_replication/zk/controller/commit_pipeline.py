@@ -375,9 +375,11 @@ def _found_stored(looks: Sequence[Look], nodes: Mapping[str, Node | None]) -> St
 def _refused(item: Item, nodes: Mapping[str, Node | None]) -> Refused:
     partitions = [write.partition for write in item.group if isinstance(write, PartitionWrite)]
     topics = [write.topic for write in item.group if isinstance(write, TopicWrite)]
+    changed = [write.partition for write in item.group if isinstance(write, PartitionWrite) and write.version != ABSENT]
     return Refused(
         {partition: _current(partition, nodes[paths.leader_and_isr(partition)]) for partition in partitions},
         {topic: _current_assignment(topic, nodes[paths.topic(topic)]) for topic in topics},
+        frozenset(each for each in changed if nodes[paths.leader_and_isr(each)] is None),
     )
 
 

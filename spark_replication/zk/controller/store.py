@@ -177,6 +177,12 @@ class ControllerStore:
         topics = read.topics(nodes)
         assigned = [TopicPartition(name, number) for name, of in topics.items() for number in of.state.partitions]
         partitions = read.partitions(assigned)
+        removed = read.removed(nodes, assigned, partitions.keys())
+        for partition in sorted(removed):
+            log.error(
+                "%s was removed by somebody: it is made again, and logs decide who leads",
+                paths.leader_and_isr(partition),
+            )
         partitions |= read.tombstones(nodes, topics, partitions)
         brokers = read.brokers()
         settings = read.settings()
@@ -199,6 +205,7 @@ class ControllerStore:
             broker_epochs=brokers.broker_epochs,
             deleting=deleting,
             requests=tuple(_requests(self._requests, deleting)),
+            removed=frozenset(each for each in removed if each.topic in topics and each.topic not in deleting),
             unreadable=self._unreadable,
             zxid=own.created_zxid,
         )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from tests.live.cluster.faults import stopped
+from tests.live.cluster.faults import held_down, stopped
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -162,6 +162,34 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
             (chosen,) = shell.rows("leader", "elect", "--kind", "unclean", "solo-0", "--yes", has=ELECTED)
             assert (chosen["leader_before"], chosen["leader"], chosen["error"]) == (None, 2, None)
             assert [each["partition"] for each in shell.rows("partitions", "--unclean", has=PARTITION)] == [0]
+    cluster.wait_healthy()
+
+
+def test_what_health_prints_mends_a_partition_whose_only_replica_is_lost(
+    cluster: sr.LocalCluster, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster.wait_healthy()
+    cluster.admin.create_topic("only", pa.schema([("id", pa.int64())]), partitions=1, replication_factor=1)
+    cluster.admin.reassign({"only-0": [3]})
+    cluster.admin.wait_reassigned(["only-0"], 60)
+
+    def reason() -> dict[str, Any] | None:
+        found = cluster.admin.health().reasons
+        return next(({"mend": each.mend} for each in found if each.subjects == ("only-0",)), None)
+
+    def partition() -> dict[str, Any]:
+        return next(row for row in shell.rows("partitions", has=PARTITION) if row["topic"] == "only")
+
+    with held_down(cluster, 3):
+        eventually(lambda: "start broker 3;" in (reason() or {}).get("mend", ""), "health says what mends it")
+        commands = re.findall(r"spark-replication ([^;]+)", (reason() or {})["mend"])
+        assert [command.split()[0] for command in commands] == ["reassign", "reassign", "leader"]
+        for command in commands:
+            shell.run(*command.split(), *(["--yes"] if command.startswith("leader") else []))
+        eventually(lambda: (partition()["leader"], partition()["replicas"]) == (1, [1]), "it has left broker 3")
+        assert reason() is None
+    cluster.admin.delete_topic("only")
     cluster.wait_healthy()
 
 

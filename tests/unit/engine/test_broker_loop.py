@@ -20,6 +20,7 @@ from spark_replication.engine.partition import Holds, Lock, Partition
 from spark_replication.engine.registered_brokers import Registered
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
+    EpochBehindLog,
     NotReady,
     ReplicationError,
     StaleBrokerEpoch,
@@ -89,9 +90,18 @@ class Story:
         me: Me = ME,
         configs: dict[str, TopicConfig] = CONFIGS,
         settings_of_cluster: Mapping[str, Scalar] | None = MappingProxyType({}),
+        controller_epoch: int = -1,
         unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
-        return self.loop.registered(me, known, configs, LIVE, settings=settings_of_cluster, unreadable=unreadable)
+        return self.loop.registered(
+            me,
+            known,
+            configs,
+            LIVE,
+            settings=settings_of_cluster,
+            controller_epoch=controller_epoch,
+            unreadable=unreadable,
+        )
 
     def parts(self) -> dict[TopicPartition, str]:
         return {partition: type(found.part).__name__ for partition, found in self.loop.replicas.items()}
@@ -309,6 +319,21 @@ def test_a_leader_that_lost_its_log_since_it_joined_does_not_lead_whoever_asks()
     assert story.parts() == {FOO: "NoneType"}
     story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)))
     assert story.parts() == {FOO: "NoneType"}
+
+
+def test_where_zookeeper_is_as_of_an_earlier_time_its_controller_is_obeyed_and_later_logs_are_told_of() -> None:
+    story = Story()
+    story.registered(command(state(1, [1, 2], leader_epoch=7), 7), controller_epoch=9)
+    refused(story, StaleControllerEpoch, controller_epoch=8)
+    story.loop.session_lost()
+    earlier = command(state(1, [1, 2], leader_epoch=5), 3)
+    assert story.registered(earlier, controller_epoch=2) == {"foo-0": EpochBehindLog.code}
+    answer = story.loop.leader_and_isr(leader_and_isr(earlier, controller_epoch=3))
+    assert answer == CommandAnswer(broker_epoch=0, errors={"foo-0": EpochBehindLog.code}, last_epochs={"foo-0": 7})
+    assert story.parts() == {FOO: "NoneType"}
+    above = command(state(1, [1], leader_epoch=8), 4)
+    assert story.loop.leader_and_isr(leader_and_isr(above, controller_epoch=3)).errors == {"foo-0": NONE}
+    assert story.parts() == {FOO: "Leading"}
 
 
 def test_commands_of_a_deposed_controller_are_refused() -> None:

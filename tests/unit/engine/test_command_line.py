@@ -7,7 +7,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
 from spark_replication.engine.command_line import (
     NOTHING,
     QUESTION_PAUSE_MS,
@@ -206,6 +206,15 @@ def test_what_a_disk_refuses_is_told_of_and_not_repeated() -> None:
     line.next(0)
     news = line.answered(sick(FOO, code="KAFKA_STORAGE_ERROR"), 0)
     assert news == LineNews(confirmed=(OTHER,), events=(ReplicasFailed(1, 6, (ReplicaOf(FOO, LED_BY_1.topic_id),)),))
+    assert line.due_ms(0) is None
+
+
+def test_logs_above_the_epoch_that_was_commanded_are_told_of_and_the_command_is_not_repeated() -> None:
+    line = line_of(lead(LED_BY_1, OTHER))
+    line.next(0)
+    answer = replace(sick(FOO, code="LEADER_EPOCH_BEHIND_LOG"), last_epochs={str(FOO): 12})
+    news = line.answered(answer, 0)
+    assert news == LineNews(confirmed=(OTHER,), events=(LogsAhead(1, 6, {ReplicaOf(FOO, LED_BY_1.topic_id): 12}),))
     assert line.due_ms(0) is None
 
 

@@ -98,7 +98,7 @@ class FlightBroker:
         led = command(state(1, [1], min_isr=1), replicas=(1,), partition=ORDERS, topic_id="id-orders")
         config = TopicConfig(schema=base64.b64encode(bytes(schema.serialize())).decode())
         me = Me(1, 0, 0)
-        self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, settings={})
+        self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, settings={}, controller_epoch=-1)
         self.server = BrokerFlightServer(
             "127.0.0.1",
             self._loop,

@@ -233,6 +233,29 @@ def test_what_waits_for_nothing_is_told_as_it_was_before_anything_could_wait() -
     assert from_json(to_json(known), TopicMetadata) == known
 
 
+@pytest.mark.parametrize(
+    ("live", "mend"),
+    [
+        (
+            (1, 2),
+            "start broker 3; if all of its replicas are lost for good, its records are, and it begins anew, empty: "
+            "spark-replication reassign plan foo-0=1 --save anew.json; spark-replication reassign apply anew.json; "
+            "spark-replication leader elect --kind unclean foo-0",
+        ),
+        ((), "start broker 3"),
+        ((1, 3), "start broker 3; if they are lost: spark-replication leader elect --kind longest_log_proactive foo-0"),
+    ],
+)
+def test_where_no_replica_lives_nobody_is_to_be_elected_before_others_are_there(
+    live: tuple[int, ...], mend: str
+) -> None:
+    known = cluster_of(*live, topics={"foo": topic((3,))}, states={"foo-0": state(None, [], elr=[3])})
+    if 3 in live:
+        known.apply_failed(3, [FOO])
+    (found,) = health.problems(described(known, None, None), frozenset())
+    assert found.mend_of(["foo-0"]) == mend
+
+
 def test_that_fewer_are_in_sync_than_could_be() -> None:
     states = [state(1, [1, 2]), state(1, [1])]
     commands = tuple(

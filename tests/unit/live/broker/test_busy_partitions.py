@@ -99,7 +99,7 @@ def led(store: IsrStore, post: Post = at_once) -> BrokerLoop:
         now_ms=lambda: 0,
     )
     known = [command(state(1, [1, 2]), 7), command(state(1, [1, 2]), 7, partition=FOO_1)]
-    loop.registered(ME, known, CONFIGS, LIVE, settings={})
+    loop.registered(ME, known, CONFIGS, LIVE, settings={}, controller_epoch=-1)
     return loop
 
 

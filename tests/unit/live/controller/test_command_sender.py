@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
 from spark_replication.engine.command_line import QUESTION_PAUSE_MS, BrokerNews
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
 from spark_replication.live.controller.command_sender import CommandSender
@@ -131,6 +131,8 @@ class News:
                 self._story.suspected.put((event.broker, int(event.incarnation)))
             case LogInfoRead():
                 self._story.logs.put((event.broker, event.answer))
+            case LogsAhead():
+                raise AssertionError(event)
             case ReplicasFailed():
                 self._story.failed.put((event.broker, event.epoch, event.replicas))
 
