@@ -135,7 +135,7 @@ class Reading:
     def removed(
         self, nodes: Mapping[str, Node], assigned: Iterable[TopicPartition], found: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Those of these assigned partitions whose leaderAndISR was there once, and has been removed by somebody.
+        """The assigned partitions whose leaderAndISR was there once, and has been removed by somebody.
 
         Its folder is still there; or the topic's node says that a folder below it was removed, which nobody here does
         before the whole topic goes.

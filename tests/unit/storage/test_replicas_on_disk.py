@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.core.law.writes import IsrRefused, StoredPartition
 from spark_replication.core.replica.producers import Place
@@ -38,7 +39,7 @@ class Replicas:
         self.disk = FailingFiles()  # the follower's
         self.leader, self.follower = self.opened(1), self.opened(2)
 
-    def opened(self, broker: int) -> ReplicaLoop:
+    def opened(self, broker: int, leader_epoch: int = LED.leader_epoch) -> ReplicaLoop:
         log: PartitionLog = self._open_log(str(broker), segment_bytes=1, files=self.disk if broker == 2 else None)
         assert log.recovery.lossless
         replica = ReplicaLoop(
@@ -53,7 +54,7 @@ class Replicas:
             throttle=CopyThrottle(Links(), nullcontext()),
             post=at_once,
         )
-        replica.command(command(LED, 7), Me(broker, 0, 0), 0)
+        replica.command(command(replace(LED, leader_epoch=leader_epoch), 7), Me(broker, 0, 0), 0)
         return replica
 
     def produce(self, count: int, now_ms: int) -> None:
@@ -172,7 +173,7 @@ def test_a_replica_whose_history_parts_below_its_start_knows_no_producer(open_lo
     assert replicas.send(replicas.follower, producer=9, sequence=0) == Place(0, 1)
     replicas.follower.resign("restarting")
     replicas.follower.log.close()
-    assert replicas.opened(2).log.saved_producers() == b""
+    assert replicas.opened(2, leader_epoch=5).log.saved_producers() == b""
 
 
 def answered(follower: ReplicaLoop, **given: Any) -> None:

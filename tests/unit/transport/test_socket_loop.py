@@ -450,6 +450,7 @@ def test_an_error_with_a_partition_in_hand_ends_the_loop() -> None:
         sink.begin()
         eventually(lambda: told == [half_done], "half a broker would be worse than none")
         assert sink.error is None
+        loop.stop(TIMEOUT_S)  # its thread has ended before this test does: pytest hears of its error
         del theirs
 
 
@@ -475,3 +476,4 @@ def test_a_loop_that_an_error_ends_tells_who_made_it_and_who_waits_for_it(error:
     assert answers == [False]
     assert told == [error]
     assert not loop.call(lambda: None, 1_000), "and nobody who comes later waits"
+    loop.stop(TIMEOUT_S)
