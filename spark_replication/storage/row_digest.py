@@ -130,7 +130,7 @@ def _entries(column: pa.MapArray) -> pa.Array:
 
 
 def _folded(symbols: Hashes, offsets: NDArray[np.int64]) -> Hashes:
-    """One hash for the symbols between each two offsets: by their values, their order and their number."""
+    """Of the symbols between two offsets one hash each: by their values, their order and their number."""
     count_max = 1 << len(symbols).bit_length()
     power, inverse = _powers_of(_RADIX, count_max), _powers_of(_INVERSE, count_max)
     sums = np.zeros(len(symbols) + 1, np.uint64)

@@ -15,7 +15,7 @@ from spark_replication.client.bootstrap import DELTA, FORMS
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment, settings_from
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.paths import mirror_path
-from spark_replication.model import Scalar, number_of
+from spark_replication.model import Scalar
 from spark_replication.spark.datasource.positions import Position, parse_positions, parse_time
 
 #: How the settings begin by which a query is let in.
@@ -54,9 +54,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Sink: the columns whose text is the key. If empty, the task chooses the partition.
     partition_by: tuple[str, ...] = ()
-    #: Sink: the name that the user gives a write, and its number among those of this name.
     write_id: str | None = None
-    write_version: int | None = None
 
 
 def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream: bool) -> LogOptions:
@@ -69,8 +67,6 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         raise InvalidRequest('no topic is named: add .option("topic", "orders")')
     if is_stream and ("endingoffsets" in options or "endingtimestamp" in options):
         raise InvalidRequest("a stream has no end: leave out endingOffsets and endingTimestamp, or read a batch")
-    if "writeversion" in options and "writeid" not in options:
-        raise InvalidRequest("writeVersion numbers the writes of a writeId: name that, too")
     return LogOptions(
         topic=topic,
         bootstrap=_bootstrap(taken, environment),
@@ -87,7 +83,6 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         max_bytes_per_trigger=taken("maxBytesPerTrigger", _count),
         partition_by=taken("partitionBy", _names) or (),
         write_id=taken("writeId", str),
-        write_version=taken("writeVersion", _version),
     )
 
 
@@ -109,7 +104,6 @@ NAMES = (
     "maxBytesPerTrigger",
     "partitionBy",
     "writeId",
-    "writeVersion",
 )
 _KNOWN = {name.lower(): name for name in NAMES}
 _PLACES = frozenset(("bootstrap", "mirror"))
@@ -182,13 +176,6 @@ def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("it is true or false")
     return text.lower() == "true"
-
-
-def _version(text: str) -> int:
-    number = number_of(text.strip())
-    if number is None:
-        raise ValueError("it is a number from 0 to 2147483647, as foreachBatch has it of a micro-batch")
-    return number
 
 
 def _count(text: str) -> int:

@@ -13,9 +13,6 @@ from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.spark.datasource.types import as_schema, spark_schema
 from spark_replication.storage.batches import topic_schema
 
-# What a batch's task has for a partition is sent in appends of at most so much. It fits where batches of 1 MiB do.
-APPEND_BYTES = 960 << 10
-
 
 @dataclass(frozen=True)
 class SinkSchema:
@@ -24,8 +21,6 @@ class SinkSchema:
     topic: str
     columns: pa.Schema
     partitions: tuple[int, ...]
-    #: How large an append of a batch's task may be.
-    append_bytes: int = APPEND_BYTES
 
     @classmethod
     def of(cls, found: TopicMetadata, rows: StructType, partition_by: tuple[str, ...]) -> SinkSchema:
@@ -51,9 +46,7 @@ class SinkSchema:
         for name in partition_by:
             if name not in there:
                 raise SchemaMismatch(f"partitionBy names {name!r}, and the rows have {', '.join(there)}: name these")
-        batch_bytes_max = found.config.settings.get("batch.bytes.max", APPEND_BYTES)
-        partitions = tuple(command.partition for command in found.partitions)
-        return cls(found.name, columns, partitions, min(APPEND_BYTES, int(batch_bytes_max)))
+        return cls(found.name, columns, tuple(command.partition for command in found.partitions))
 
     def as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         there = set(batch.schema.names)

@@ -6,13 +6,7 @@ have them in another order. Each query and task has its own producer, whose epoc
 
 A batch's task makes as many appends as its rows need. Each write and task has its own producer. If one append is
 enough for a partition, a second attempt may have its rows in another order. If it is not, they must come in the same
-order, or the task fails. What may be told of a write that is made again depends on how it was named:
-
-| the options | its producers | brokers know it again |
-| --- | --- | --- |
-| none | of an id of its own | within this write alone |
-| writeId | of this id | as long as any producer: producer.id.expiration.ms |
-| writeId and writeVersion | of this id, with the version as epoch | until a later version is written, which fences it |
+order, or the task fails.
 
 Numbers belong to a task, so a repetition must have the same tasks. Adaptive execution joins and splits tasks by the
 sizes of data and the number of processors that it finds: it is refused where it could do so.
@@ -22,11 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -39,6 +32,8 @@ from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, Invali
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
+
+APPEND_BYTES = 1 << 20  # a batch's task sends what it has for a partition once that would exceed this
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's, in each task of a stream
 ADAPTIVE, ADAPTIVE_STREAMS = "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"
@@ -68,7 +63,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "Spark does not say which query and micro-batch this is: write a stream by writeStream"
             )
         _require_same_tasks(task, ADAPTIVE_STREAMS, "a micro-batch", "sr.register does so")
-        identity = stream_identity(query, int(batch), task.partitionId())
+        identity = Identity(
+            producer=producer_id(query, task.partitionId()) | KEPT_PRODUCER, epoch=int(batch), any_order=True
+        )
         parts: Parts = defaultdict(list)
         for target, part in _placed(iterator, self._sink, self._options, task.partitionId()):
             parts[target].append(part)
@@ -105,90 +102,47 @@ class BatchWriter(DataSourceArrowWriter):
         self._write_id = write_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        task = _task()
         if self._options.write_id is not None:
-            _require_same_tasks(task, ADAPTIVE, "a write with a writeId", "for this session")
+            _require_same_tasks(_task(), ADAPTIVE, "a write with a writeId", "for this session")
         sent: list[Future[Ack]] = []
         with ExitStack() as producers:
             try:
-                self._send_all(iterator, task.partitionId(), producers, sent)
+                self._send_all(iterator, producers, sent)
             except InvalidRequest:
                 _written(sent, self._why)  # after one that failed all are refused: the first error says why
                 raise
             return _written(sent, self._why)
 
-    def _send_all(
-        self, iterator: Iterator[pa.RecordBatch], task: int, producers: ExitStack, sent: list[Future[Ack]]
-    ) -> None:
-        opened: dict[bool, Producer] = {}
-        placed = _placed(iterator, self._sink, self._options, task)
-        for append in appends_of(placed, self._sink.append_bytes):
-            if append.any_order not in opened:
-                identity = batch_identity(self._options, self._write_id, task, any_order=append.any_order)
-                opened[append.any_order] = producers.enter_context(_producer(self._options, identity))
-            producer = opened[append.any_order]
-            sent.append(producer.send(self._sink.topic, pa.concat_batches(append.parts), partition=append.partition))
+    def _send_all(self, iterator: Iterator[pa.RecordBatch], producers: ExitStack, sent: list[Future[Ack]]) -> None:
+        task = _task().partitionId()
+        number = producer_id(self._write_id, task)
+        waiting: Parts = defaultdict(list)
+        sizes: dict[int, int] = defaultdict(int)
+        several: set[int] = set()  # partitions for which one append is not enough
+        open_producer = _once(lambda: producers.enter_context(_producer(self._options, Identity(producer=number))))
+        for target, part in _in_slices(_placed(iterator, self._sink, self._options, task)):
+            if waiting[target] and sizes[target] + part.nbytes > APPEND_BYTES:
+                several.add(target)
+                sent.append(self._send(open_producer(), target, waiting.pop(target)))
+                sizes[target] = 0
+            waiting[target].append(part)
+            sizes[target] += part.nbytes
+        sent += [self._send(open_producer(), each, waiting.pop(each)) for each in sorted(several)]
+        if waiting:
+            loose = producers.enter_context(_producer(self._options, Identity(producer=number, any_order=True)))
+            sent += [self._send(loose, each, parts) for each, parts in waiting.items()]
+
+    def _send(self, producer: Producer, target: int, parts: list[pa.RecordBatch]) -> Future[Ack]:
+        return producer.send(self._sink.topic, pa.concat_batches(parts), partition=target)
 
     def _why(self, error: ReplicationError) -> str:
         if isinstance(error, InvalidProducerEpoch):
             return (
-                "another write had this writeId, or an earlier attempt of this task had other rows, or had them in "
-                "another order, and there are too many for one append. Rows of tasks that have succeeded are in the "
-                "log: write again what is missing, of rows that come in the same order each time "
-                "(sortWithinPartitions). A writeId names one write: the query and its micro-batch"
+                "an earlier attempt of this task had its rows in another order, and there are too many for one append. "
+                "Rows of tasks that have succeeded are in the log: write again what is missing, of rows that come in "
+                "the same order each time (sortWithinPartitions)"
             )
-        if isinstance(error, BatchTooLarge):
-            return "appends are made by the batch.bytes.max that is set for this topic: set it for the topic itself"
         return ""
-
-
-class SinkAppend(NamedTuple):
-    """The rows of one append of a batch's task."""
-
-    partition: int
-    parts: list[pa.RecordBatch]
-    #: Whether a second attempt may have these rows in another order: there is no other append for the partition.
-    any_order: bool
-
-
-def appends_of(placed: Iterable[tuple[int, pa.RecordBatch]], bytes_max: int) -> Iterator[SinkAppend]:
-    """The appends of a task, in order. The n-th append for a partition is its batch n."""
-    waiting: Parts = defaultdict(list)
-    sizes: dict[int, int] = defaultdict(int)
-    several: set[int] = set()  # partitions for which one append is not enough
-    for partition, part in placed:
-        for piece in _fitting(part, bytes_max):
-            size = pa.ipc.get_record_batch_size(piece)
-            if waiting[partition] and sizes[partition] + size > bytes_max:
-                several.add(partition)
-                yield SinkAppend(partition, waiting.pop(partition), any_order=False)
-                sizes[partition] = 0
-            waiting[partition].append(piece)
-            sizes[partition] += size
-    for partition in sorted(waiting):
-        yield SinkAppend(partition, waiting[partition], any_order=partition not in several)
-
-
-def _fitting(part: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows in halves, and halves of these, until each fits one append: a single row may not."""
-    if part.num_rows <= 1 or pa.ipc.get_record_batch_size(part) <= bytes_max:
-        yield part
-        return
-    middle = part.num_rows // 2
-    yield from _fitting(part.slice(0, middle), bytes_max)
-    yield from _fitting(part.slice(middle), bytes_max)
-
-
-def stream_identity(query: str, batch: int, task: int) -> Identity:
-    return Identity(producer=producer_id(query, task) | KEPT_PRODUCER, epoch=batch, any_order=True)
-
-
-def batch_identity(options: LogOptions, write_id: str, task: int, *, any_order: bool) -> Identity:
-    """The topic belongs to the name of a write: a program may give all its writes of one run the same writeId."""
-    number = producer_id(options.topic, write_id, task)
-    if options.write_version is None:
-        return Identity(producer=number, any_order=any_order)
-    return Identity(producer=number | KEPT_PRODUCER, epoch=options.write_version, any_order=any_order)
 
 
 def producer_id(*named: object) -> int:
@@ -214,6 +168,14 @@ def _placed(
         yield from placing.parts(batch, sink.as_stored(batch))
 
 
+def _in_slices(placed: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The parts, cut so that none is larger than one append, except for a single row that is."""
+    for target, part in placed:
+        rows = max(1, part.num_rows * APPEND_BYTES // max(part.nbytes, APPEND_BYTES))
+        for first in range(0, part.num_rows, rows):
+            yield target, part.slice(first, rows)
+
+
 def _written(sent: list[Future[Ack]], why: Callable[[ReplicationError], str]) -> Written:
     rows = 0
     for future in sent:
@@ -236,3 +198,14 @@ def _task() -> TaskContext:
     found = TaskContext.get()
     assert found is not None, "Spark calls this in a task"
     return found
+
+
+def _once(make: Callable[[], Producer]) -> Callable[[], Producer]:
+    made: list[Producer] = []
+
+    def once() -> Producer:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return once

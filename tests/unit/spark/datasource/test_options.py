@@ -46,7 +46,6 @@ def test_what_is_not_said_is_as_users_of_logs_expect() -> None:
         ({"partitionBy": "region,id"}, {"partition_by": ("region", "id")}),
         ({"checkpointLocation": "/tmp", "queryName": "q", "path": "x"}, {}),
         ({"deadlineMs": "100"}, {"deadline_ms": 100}),
-        ({"writeId": "load", "writeVersion": "0"}, {"write_id": "load", "write_version": 0}),
     ],
 )
 def test_options_are_read_whatever_their_case(given: dict[str, str], expected: dict[str, Any]) -> None:
@@ -105,16 +104,3 @@ def test_a_query_that_says_where_the_cluster_is_means_no_other() -> None:
     assert over(defaults, {"Topic": "t"}) == {**defaults, "Topic": "t"}
     assert over(defaults, {"MIRROR": "/m"}) == {"deadlineMs": "5", "MIRROR": "/m"}
     assert over(defaults, {"bootstrap": "b:1", "DEADLINEMS": "6"}) == {"bootstrap": "b:1", "DEADLINEMS": "6"}
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"writeVersion": "3"}, "numbers the writes of a writeId: name that, too"),
-        ({"writeId": "load", "writeVersion": "-1"}, "it is a number from 0"),
-        ({"writeId": "load", "writeVersion": "2147483648"}, "it is a number from 0"),
-    ],
-)
-def test_a_version_numbers_the_writes_of_a_name(given: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidRequest, match=told):
-        options(given)
