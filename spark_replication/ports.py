@@ -59,7 +59,7 @@ class PreparedBatch(msgspec.Struct, frozen=True):
     producer_epoch: int = -1
     sequence: int = -1
     #: See messages.records.BatchMetadata.
-    digest: int | None = None
+    any_order: bool = False
 
 
 class BatchPlace(msgspec.Struct, frozen=True):
@@ -74,8 +74,6 @@ class BatchPlace(msgspec.Struct, frozen=True):
     crc: int = 0
     #: When the leader appended the batch.
     timestamp_ms: int = 0
-    #: See messages.records.BatchMetadata.
-    digest: int | None = None
 
 
 class LogSlice(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-from msgspec.structs import replace
 
 from spark_replication.client.connecting import opened
 from spark_replication.core.routing import Route
@@ -45,7 +44,6 @@ from spark_replication.messages.lane import (
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.batches import schema_to_bytes, serialized
-from spark_replication.storage.row_digest import row_digest
 from spark_replication.transport.frames import Buffer, Channel, FrameReceiver, encoded
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop
@@ -62,10 +60,7 @@ CLOSED = "this producer is closed: open another"
 class Outgoing(NamedTuple):
     #: Sent as one batch.
     sends: list[pa.RecordBatch]
-    #: Without a digest.
     metadata: BatchMetadata
-    #: Whether a retry may have the rows in another order.
-    any_order: bool = False
 
 
 class Owner(Protocol):
@@ -351,10 +346,7 @@ class LeaderConnection(Connected):
                 f"a batch of {batch.num_rows} rows takes {size} bytes, over batch.bytes.max={self._batch_bytes_max}: "
                 "split it"
             )
-        metadata = outgoing.metadata
-        if outgoing.any_order:
-            metadata = replace(metadata, digest=row_digest(batch))
-        return encoded(PutFrame(stream=stream, number=number, crc=crc, batch=metadata), message), size
+        return encoded(PutFrame(stream=stream, number=number, crc=crc, batch=outgoing.metadata), message), size
 
     def _stream(self, lane: Lane) -> int | None:
         """The stream of the lane's topic and schema. None: there are too many, and no lane can enter any more."""

@@ -271,9 +271,9 @@ class Sender:
                 producer=self._identity.producer,
                 epoch=lane.epoch,
                 sequence=sequence,
+                any_order=self._identity.any_order,
                 partition=self.partition.partition,
             ),
-            any_order=self._identity.any_order,
         )
 
     def answered(self, lane: Lane, answers: list[PutAnswer]) -> None:

@@ -41,8 +41,7 @@ class NumberedLog:
             batch.producer_epoch,
             batch.sequence,
             rows=batch.rows,
-            crc=batch.crc,
-            digest=batch.digest,
+            crc=None if batch.any_order else batch.crc,
         )
 
     def append(self, batch: PreparedBatch, *, leader_epoch: Epoch, timestamp_ms: int) -> Place:
@@ -110,7 +109,6 @@ class NumberedLog:
                 found.sequence,
                 place,
                 crc=found.crc,
-                digest=found.digest,
                 timestamp_ms=found.timestamp_ms,
             )
         return place

@@ -31,5 +31,5 @@ def numbers_of(asked: BatchMetadata) -> dict[str, Any]:
         "producer": _NO_PRODUCER if asked.producer is None else asked.producer,
         "producer_epoch": _NO_PRODUCER if asked.producer is None else asked.epoch,
         "sequence": _NO_PRODUCER if asked.sequence is None else asked.sequence,
-        "digest": asked.digest,
+        "any_order": asked.any_order,
     }

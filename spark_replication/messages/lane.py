@@ -10,16 +10,20 @@ Either may be told that it waits for its quota, between two answers.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.messages.quotas import Rate
-from spark_replication.messages.records import BatchMetadata, Crc, ReadTicket
+from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import Nonce, Port
 from spark_replication.model import Count, Offset
 
 STREAMS_MAX = 1_000  # of a connection
 READS_MAX = 100  # of a connection, that are not answered
+
+Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="client", omit_defaults=True):

@@ -19,9 +19,6 @@ from spark_replication.model import (
     require,
 )
 
-Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-
-DIGESTED_SEQUENCE_MAX = (1 << 30) - 1  # the index has the digest of a batch beside its sequence
 PRODUCER_ID_BITS = 62  # random bits: nobody has to remember which ids were given
 KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the id of a producer that may come back after any time
 
@@ -35,16 +32,11 @@ class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     producer: Count | None = None  # PRODUCER_ID_BITS, and perhaps KEPT_PRODUCER
     epoch: Epoch = 0
     sequence: Count | None = None
-    #: If set, a retry of the batch may have its rows in another order. It is known again by this digest of them, which
-    #: does not depend on that, and not by its bytes.
-    digest: Crc | None = None
+    #: Whether a retry of the batch may have its rows in another order.
+    any_order: bool = False
 
     def __post_init__(self) -> None:
         require((self.producer is None) == (self.sequence is None), "producer and sequence come together")
-        require(
-            self.digest is None or (self.sequence is not None and self.sequence <= DIGESTED_SEQUENCE_MAX),
-            f"digest comes with a sequence of {DIGESTED_SEQUENCE_MAX} at most",
-        )
 
 
 class Ack(Part, frozen=True, kw_only=True):

@@ -162,7 +162,7 @@ def prepare(
     producer: int = -1,
     producer_epoch: int = -1,
     sequence: int = -1,
-    digest: int | None = None,
+    any_order: bool = False,
 ) -> PreparedBatch:
     """Serialise `batch` as the topic keeps it, in the newest version of its schema. Raises SchemaMismatch or
     BatchTooLarge if the topic cannot take it."""
@@ -201,7 +201,7 @@ def prepare(
         producer=producer,
         producer_epoch=producer_epoch,
         sequence=sequence,
-        digest=digest,
+        any_order=any_order,
     )
 
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy
 from crc32c import crc32c
 
-from spark_replication.messages.records import DIGESTED_SEQUENCE_MAX
 from spark_replication.model import Offset
 
 Buffer = bytes | bytearray | memoryview
@@ -42,9 +41,6 @@ ENTRY_TYPE = numpy.dtype(
 ENTRY_BYTES = ENTRY_TYPE.itemsize
 NO_TIMESTAMP = -1
 NO_PRODUCER = -1
-
-_HAS_DIGEST = 1 << 62
-_NUMBER_BITS = DIGESTED_SEQUENCE_MAX.bit_length()
 
 _BODY = struct.Struct("<7q2I2iI")
 _ENTRY = struct.Struct("<7q2I2i2I")
@@ -71,7 +67,6 @@ class IndexEntry(NamedTuple):
     timestamp_max_ms: int
     #: -1 without idempotence, as are `sequence` and `producer_epoch`.
     producer: int
-    #: With the batch's digest, if it has one: see `with_digest`.
     sequence: int
     #: The length of the IPC message.
     bytes: int
@@ -83,18 +78,6 @@ class IndexEntry(NamedTuple):
     #: the entry: it did not say.
     schema_crc: int = 0
 
-    @property
-    def number(self) -> int:
-        """The batch's number among those of its producer."""
-        return self.sequence if self.digest is None else self.sequence & DIGESTED_SEQUENCE_MAX
-
-    @property
-    def digest(self) -> int | None:
-        """See messages.records.BatchMetadata."""
-        if self.sequence < _HAS_DIGEST:
-            return None
-        return (self.sequence & ~_HAS_DIGEST) >> _NUMBER_BITS
-
 
 class Prefix(NamedTuple):
     """The entries that hold, from the start on."""
@@ -103,12 +86,6 @@ class Prefix(NamedTuple):
     kept: int
     #: Why the next entry does not hold; empty if all do.
     why: str
-
-
-def with_digest(sequence: int, digest: int | None) -> int:
-    """What an entry has as `sequence`: a bit that says so, the digest, and the number. Entries of earlier releases have
-    the number alone."""
-    return sequence if digest is None else _HAS_DIGEST | (digest << _NUMBER_BITS) | sequence
 
 
 def encode_entry(entry: IndexEntry) -> bytes:

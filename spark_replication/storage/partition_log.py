@@ -43,7 +43,6 @@ from spark_replication.storage.index import (
     count_below,
     encode_entry,
     whole_prefix,
-    with_digest,
 )
 from spark_replication.storage.log_flush import LogFlush
 from spark_replication.storage.pieces import cut
@@ -133,7 +132,7 @@ class PartitionLog:
             timestamp_ms=timestamp_ms,
             timestamp_max_ms=max(timestamp_ms, segment.timestamp_max_ms),
             producer=batch.producer,
-            sequence=with_digest(batch.sequence, batch.digest),
+            sequence=batch.sequence,
             bytes=len(batch.message),
             crc=batch.crc,
             leader_epoch=leader_epoch,
@@ -526,10 +525,9 @@ def _place(entry: IndexEntry) -> BatchPlace:
     return BatchPlace(
         entry.producer,
         entry.producer_epoch,
-        entry.number,
+        entry.sequence,
         entry.base_offset,
         entry.last_offset,
         entry.crc,
         entry.timestamp_ms,
-        entry.digest,
     )

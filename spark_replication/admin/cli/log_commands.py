@@ -35,10 +35,8 @@ _ENTRY_COLUMNS = (
     "producer",
     "producer_epoch",
     "sequence",
-    "digest",
     "crc",
 )
-_SHOWN_AS = {"sequence": "number"}  # an entry has the digest in `sequence`, too
 _WHAT_TO_DO = (
     "Read what is missing from another in-sync replica. Then stop this broker, move the folder away and start the "
     "broker again: it fetches the partition from its leader"
@@ -109,7 +107,7 @@ def _segments(path: Path) -> tuple[Path, list[int]]:
 def _entries(folder: Path, places: list[int], start: int, shown_max: int) -> list[dict[str, Any]]:
     entries = ((base, entry) for base in places for entry in entries_of(folder, base) if entry.last_offset >= start)
     return [
-        {"segment": f"{base:020}", **{name: getattr(entry, _SHOWN_AS.get(name, name)) for name in _ENTRY_COLUMNS[1:]}}
+        {"segment": f"{base:020}", **{name: getattr(entry, name) for name in _ENTRY_COLUMNS[1:]}}
         for base, entry in islice(entries, shown_max)
     ]
 

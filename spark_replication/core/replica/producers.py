@@ -13,12 +13,10 @@ producer p, epoch e and sequence s depends on what is remembered of p:
 | a higher epoch | any | INVALID_PRODUCER_EPOCH: p is fenced |
 | e, last at s - 1 | s | stored |
 | e, last below s - 1 | s | OUT_OF_ORDER: one is missing |
-| e, with s's place | s, as many rows, and the same CRC | that place |
-| e, with s's place | s, as many rows in any order, and the same digest of them | that place |
-| e, with s's place | s, other rows | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
+| e, with s's place | s, the same rows and CRC | that place |
+| e, with s's place | s, as many rows, and they may be in any order | that place |
+| e, with s's place | s, other rows or CRC | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
 | e, s older than all places | s | INVALID_PRODUCER_EPOCH, maybe_written: stored once, nobody knows where |
-
-A batch in any order that a release without digests has stored is known by the number of its rows alone.
 
 Rules:
 - What is remembered comes from the log, and outlives it: before retention removes batches, what is known of them is put
@@ -54,12 +52,11 @@ EXPIRE_MS = 24 * 3_600_000
 COUNT_MAX = 10_000
 BELOW_BYTES_MAX = 512 << 10  # written from the reserve of a full disk (storage.reserve), and sent in one frame
 
-_WORDS = 2  # of a batch: its base offset, and its rows above its CRC or digest
+_WORDS = 2  # of a batch: its base offset, and its rows above its CRC
 _BATCH_BYTES = 8 * _WORDS
 _PRODUCER_BYTES = 36  # of a KnownProducer at most, as msgpack, without its batches
 _CRC_BITS = 32
 _CRC_MASK = (1 << _CRC_BITS) - 1
-_IS_DIGEST = 1 << 62  # the digest of a batch that may come in any order is in the place of its CRC
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -97,20 +94,8 @@ class _Written:
         return len(self.batches) // _WORDS
 
     def place(self, index: int) -> Place:
-        base = self.batches[index * _WORDS]
-        return Place(base, base + self.rows(index) - 1)
-
-    def rows(self, index: int) -> int:
-        return (self.batches[index * _WORDS + 1] & ~_IS_DIGEST) >> _CRC_BITS
-
-    def is_same(self, index: int, *, rows: int, crc: int, digest: int | None) -> bool:
-        size = self.batches[index * _WORDS + 1]
-        known = size & _CRC_MASK
-        if rows != self.rows(index):
-            return False
-        if size & _IS_DIGEST:
-            return digest == known
-        return digest is not None or crc == known
+        base, size = self.batches[index * _WORDS], self.batches[index * _WORDS + 1]
+        return Place(base, base + (size >> _CRC_BITS) - 1)
 
     def below(self, end: Offset) -> _Written | None:
         """The same without the batches that reach beyond `end`; None if nothing is left."""
@@ -154,11 +139,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known) + len(self._kept)
 
-    def check(
-        self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int, digest: int | None = None
-    ) -> Place | None:
+    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int | None) -> Place | None:
         """Check a batch: None if it is the next, its place if it is stored; else raise an error that changes nothing.
-        With a digest, the rows of a batch that is sent again may be in another order."""
+        `crc` is None if the rows of a batch that is sent again may be in another order."""
         known = self._beside(producer).get(producer)
         if known is None or epoch > known.epoch:
             if sequence == 0:
@@ -178,14 +161,21 @@ class Producers:
             raise OutOfOrderSequence(
                 f"producer {producer} sent batch {sequence} after {known.last_sequence}: one was lost"
             )
-        index = known.count - 1 - behind
+        return self._stored(known, producer, sequence, rows=rows, crc=crc)
+
+    def _beside(self, producer: int) -> OrderedDict[int, _Written]:
+        return self._kept if producer & KEPT_PRODUCER else self._known
+
+    def _stored(self, known: _Written, producer: int, sequence: int, *, rows: int, crc: int | None) -> Place:
+        index = known.count - 1 - (known.last_sequence - sequence)
         if index < 0:
             raise InvalidProducerEpoch(
                 f"producer {producer} sent batch {sequence} again after {known.last_sequence}: its place is "
                 "forgotten. Look whether it is there, and start anew",
                 maybe_written=True,
             )
-        if not known.is_same(index, rows=rows, crc=crc, digest=digest):
+        size = known.batches[index * _WORDS + 1]
+        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):
             raise InvalidProducerEpoch(
                 f"producer {producer} sent another batch {sequence} than the one that is stored: somebody else has "
                 "this id, or the topic's settings have changed since. Look whether it is there, and start anew",
@@ -193,19 +183,8 @@ class Producers:
             )
         return known.place(index)
 
-    def _beside(self, producer: int) -> OrderedDict[int, _Written]:
-        return self._kept if producer & KEPT_PRODUCER else self._known
-
     def wrote(
-        self,
-        producer: int,
-        epoch: int,
-        sequence: int,
-        place: Place,
-        *,
-        crc: int = 0,
-        digest: int | None = None,
-        timestamp_ms: int = 0,
+        self, producer: int, epoch: int, sequence: int, place: Place, *, crc: int = 0, timestamp_ms: int = 0
     ) -> None:
         those = self._beside(producer)
         known = those.get(producer)
@@ -215,8 +194,7 @@ class Producers:
             del known.batches[:]  # a log of a release that took any sequence
         known.last_sequence = sequence
         known.batches.append(place.base_offset)
-        rows = place.last_offset - place.base_offset + 1
-        known.batches.append((rows << _CRC_BITS) | (crc if digest is None else digest | _IS_DIGEST))
+        known.batches.append(((place.last_offset - place.base_offset + 1) << _CRC_BITS) | crc)
         if len(known.batches) > REMEMBERED * _WORDS:
             del known.batches[:_WORDS]
         self._newest_ms = known.last_ms = max(self._newest_ms, timestamp_ms)

@@ -33,7 +33,6 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
-from spark_replication.sim.judges.story import ATTEMPT
 from spark_replication.sim.world.network import Stream
 from spark_replication.sim.world.world import World
 from spark_replication.storage.batches import topic_schema
@@ -304,7 +303,7 @@ class Pipeline(Client):
             sequence=sequence,
             partition=target.partition,
             acks="all",
-            digest=crc32c(content.partition(ATTEMPT)[0]) if self.any_order else None,
+            any_order=self.any_order,
         )
         lane.owed.append(sequence)
         lane.connection.send(lane, target, content, metadata)

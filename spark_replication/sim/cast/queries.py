@@ -4,9 +4,6 @@ A query has tasks, each with its partition. All tasks of a micro-batch finish be
 may be tried again, or beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or
 after longer than brokers remember other producers. Some of the attempts that nobody waits for go on.
 
-Now and then another query writes with a copy of the checkpoint: as many rows under the same numbers, but others. Nobody
-waits for it, and it may not be told that they are written.
-
 A job's tasks make several appends each, in the same order each time. The next batch is another job.
 """
 
@@ -36,7 +33,6 @@ STAYS_AWAY = 0.3  # for long, before it repeats
 GOES_ON = 0.5
 EXPIRE_MS = 300  # when other producers are forgotten, in the log's time
 FIRST_ID = 1_000_000
-COPIES_EVERY = 3  # so many micro-batches
 
 
 class Append(NamedTuple):
@@ -203,11 +199,3 @@ class Query(Client):
         stays_away = self._repeats and not self._are_jobs and self.world.chance(STAYS_AWAY)
         waits = LONG_MS if stays_away else NEXT_MS
         self._next_ms = self.world.now_ms + self.world.between(*waits)
-        if not self._are_jobs and not self._repeats and self._batch % COPIES_EVERY == 0:
-            self._write_from_a_copy(task)
-
-    def _write_from_a_copy(self, task: int) -> None:
-        self.world.counts["query_copied"] += 1
-        append = self._append_of_stream(task)
-        others = append._replace(contents=[b"copied." + content for content in append.contents])
-        Attempt(f"{self.name}/copy", self.cluster, self._targets[task], others, lambda _: None).start()

@@ -58,7 +58,6 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     producer: int
     producer_epoch: int
     sequence: int
-    digest: int | None = None
 
 
 class LogImage:
@@ -118,8 +117,9 @@ class LogImage:
                 return False
             if self._read == 0:
                 self._head = crc32c(bytes(data.content[: entry.position]))
-            numbers = entry.producer, entry.producer_epoch, entry.number, entry.digest
-            self.records.append(Record(entry.leader_epoch, self._head, content, *numbers))
+            self.records.append(
+                Record(entry.leader_epoch, self._head, content, entry.producer, entry.producer_epoch, entry.sequence)
+            )
             self._read += ENTRY_BYTES
         return True
 

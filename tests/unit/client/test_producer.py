@@ -36,7 +36,6 @@ from spark_replication.errors import (
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.storage import batches
-from spark_replication.storage.row_digest import row_digest
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
@@ -666,13 +665,6 @@ def test_what_is_sent_again_under_its_owners_numbers_is_stored_once(cluster: Fak
     log = cluster.log("orders", 0)
     assert log.numbers == [1, 2, 3, 4], "each send is a batch of its own"
     assert [(each.metadata.epoch, each.metadata.sequence) for each in log.batches] == [(3, 0), (3, 1), (3, 2), (3, 3)]
-
-
-def test_a_batch_in_any_order_is_sent_with_the_digest_of_its_rows(cluster: FakeCluster) -> None:
-    assert under(cluster, 1, any_order=True)[0].result(WAIT_S).base_offset == 0
-    assert under(cluster, 2, epoch=4)[0].result(WAIT_S).base_offset == 1
-    digests = [metadata.digest for _, metadata in cluster.received]
-    assert digests == [row_digest(numbers(1)), None]
 
 
 def test_under_its_owners_numbers_an_earlier_epoch_is_fenced(cluster: FakeCluster) -> None:

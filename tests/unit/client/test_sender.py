@@ -343,7 +343,7 @@ def test_a_retry_says_whether_its_rows_may_have_another_order() -> None:
         lane = next_lane(links, sender)
         outgoing = lane.owner.next_batch(lane)
         assert outgoing is not None
-        assert outgoing.any_order is any_order
+        assert outgoing.metadata.any_order is any_order
         sender.ended(lane, InvalidRequest("the test is over"))
         close(sender)
 

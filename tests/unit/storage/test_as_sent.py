@@ -28,7 +28,7 @@ from spark_replication.storage.batches import TopicSchema, as_sent, prepare, ser
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 
 LIMIT = 1 << 20
-NUMBERS: dict[str, Any] = {"producer": 7, "producer_epoch": 2, "sequence": 5, "digest": 9}
+NUMBERS: dict[str, Any] = {"producer": 7, "producer_epoch": 2, "sequence": 5, "any_order": True}
 
 SMALL_INTS = st.integers(-128, 127)
 TEXTS = st.sampled_from(["", "a", "é", "too long to be within a view of it"])
@@ -93,11 +93,11 @@ def sent(
 
 def made(
     batch: pa.RecordBatch, topic: TopicSchema = TOPIC, *, compression: Compression = "none"
-) -> tuple[int, bytes, int, bytes, int, int, int, int | None]:
+) -> tuple[int, bytes, int, bytes, int, int, int, bool]:
     return all_of(prepare(batch, topic, batch_bytes_max=LIMIT, compression=compression, **NUMBERS))
 
 
-def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int, int | None]:
+def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int, bool]:
     """Its message as bytes, whatever they lie in."""
     return (
         batch.rows,
@@ -107,7 +107,7 @@ def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int,
         batch.producer,
         batch.producer_epoch,
         batch.sequence,
-        batch.digest,
+        batch.any_order,
     )
 
 
@@ -145,7 +145,7 @@ def test_the_numbers_of_a_producer_are_none_unless_they_are_given() -> None:
     message, crc = serialized(rows(0, 2))
     stored = as_sent(message, SCHEMA, TOPIC, crc=crc, batch_bytes_max=LIMIT)
     assert (stored.rows, stored.producer, stored.producer_epoch, stored.sequence) == (2, -1, -1, -1)
-    assert stored.digest is None
+    assert not stored.any_order
 
 
 @pytest.mark.parametrize("kind", [bytearray, lambda message: memoryview(bytearray(message))])

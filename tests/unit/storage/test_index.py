@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from spark_replication.messages.records import DIGESTED_SEQUENCE_MAX
 from spark_replication.storage.index import (
     ENTRY_BYTES,
-    NO_PRODUCER,
     IndexEntry,
     Prefix,
     as_array,
     decode_entries,
     encode_entry,
-    entry_at,
     place_of_offset,
     place_of_time,
     whole_prefix,
-    with_digest,
 )
 
 
@@ -89,15 +85,3 @@ def test_the_place_of_an_offset(offset: int, place: int) -> None:
 @pytest.mark.parametrize(("timestamp_ms", "place"), [(0, 0), (1000, 0), (1001, 1), (1002, 2), (1003, 3)])
 def test_the_place_of_a_time(timestamp_ms: int, place: int) -> None:
     assert place_of_time(encoded(*map(entry, range(3))), timestamp_ms) == place
-
-
-@pytest.mark.parametrize("digest", [None, 0, 5, (1 << 32) - 1])
-@pytest.mark.parametrize("number", [0, 7, DIGESTED_SEQUENCE_MAX])
-def test_an_entry_has_the_digest_of_its_batch_beside_its_number(number: int, digest: int | None) -> None:
-    read = entry_at(encode_entry(entry(0, sequence=with_digest(number, digest))), 0)
-    assert (read.number, read.digest) == (number, digest)
-
-
-def test_an_entry_without_a_producer_has_no_digest() -> None:
-    found = entry(0, producer=NO_PRODUCER, sequence=NO_PRODUCER)
-    assert (found.number, found.digest) == (NO_PRODUCER, None)
