@@ -575,10 +575,19 @@ PLANTED_BUGS = (
     bug(
         "take rows in another order for another batch",
         "engine/numbered_log.py",
-        "crc=None if batch.any_order else batch.crc",
-        "crc=batch.crc",
+        "            digest=batch.digest,\n",
+        "",
         "queries_get_on",
         profile="queries",
+    ),
+    bug(
+        "recognise a repetition by its count of rows",
+        "core/replica/producers.py",
+        "(digest | _HAS_DIGEST if digest else crc)",
+        "(_HAS_DIGEST if digest else crc)",
+        ACKED,
+        profile="queries",
+        seed=30,
     ),
     bug(
         "give a micro-batch the numbers of the one before",
