@@ -132,6 +132,17 @@ def test_by_key_rows_go_where_a_producer_sends_that_key_in_their_order() -> None
     assert len(placed(IDS, "text", "id")) > 1
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_columns_of_views_are_placed_as_others_are(kind: pa.DataType) -> None:
+    texts = [None, "a", "b", "c", "longer than what a view holds itself", "e"]
+    stored = pa.record_batch({"id": IDS.column("id"), "text": pa.array(texts).cast(pa.binary()).cast(kind)})
+    parts = dict(Placing("orders", (0, 1, 3), ["id"], 0).parts(IDS, stored))
+    assert len(parts) > 1
+    assert {part.schema.field("text").type for part in parts.values()} == {kind}
+    found = [row for part in parts.values() for row in part.to_pylist()]
+    assert sorted(found, key=lambda row: row["id"]) == stored.to_pylist()
+
+
 def test_without_a_key_a_tasks_rows_stay_together() -> None:
     assert placed(IDS) == {0: list(range(6))}
     assert placed(IDS, task=5) == {3: list(range(6))}
