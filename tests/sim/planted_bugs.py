@@ -405,7 +405,7 @@ PLANTED_BUGS = (
     bug(
         "acknowledge whatever comes under a number that is known",
         "core/replica/producers.py",
-        "        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):\n",
+        "        if stored != sent and not (digest and _may_be(stored, producer, rows)):\n",
         "        if False:\n",
         ACKED,
         seed=39,
