@@ -44,7 +44,7 @@ class WriteName:
     topic: str
 
     def identity(self, task: int, producer: int) -> Identity:
-        """Of a task's producer, as Append has it."""
+        """The numbers of the producer of a task that Append names."""
         named = producer_id(self.write_id, self.topic, task, producer)
         if self.number is None:
             return Identity(producer=named, any_order=True)
@@ -52,7 +52,7 @@ class WriteName:
 
 
 def stream_identity(query: str, micro_batch: int, task: int) -> Identity:
-    """Of the task's producer. It makes one append to each partition."""
+    """The numbers of the task's producer. It makes one append to each partition."""
     return Identity(producer=producer_id(query, task) | KEPT_PRODUCER, epoch=micro_batch, any_order=True)
 
 
