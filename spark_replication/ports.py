@@ -58,8 +58,8 @@ class PreparedBatch(msgspec.Struct, frozen=True):
     producer: int = -1
     producer_epoch: int = -1
     sequence: int = -1
-    #: See messages.records.BatchMetadata.
-    any_order: bool = False
+    #: Of the rows, if a retry may have them in another order (storage.row_digest); else 0.
+    digest: int = 0
 
 
 class BatchPlace(msgspec.Struct, frozen=True):
@@ -74,6 +74,8 @@ class BatchPlace(msgspec.Struct, frozen=True):
     crc: int = 0
     #: When the leader appended the batch.
     timestamp_ms: int = 0
+    #: See PreparedBatch. 0 also if an older program stored the batch.
+    digest: int = 0
 
 
 class LogSlice(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ from spark_replication.model import TopicPartition
 
 PARTITION = "_partition"  # the column in which a row names its partition
 
+# Arrow takes no rows of the first: they are taken as the second.
+_TAKEN_AS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
 
 class Placing:
     """Places rows on the `partitions` of a topic: by the key columns `by`. Without those, by the column _partition, or
@@ -38,7 +41,8 @@ class Placing:
             yield self._of_turn, stored
             return
         order = np.argsort(targets, kind="stable")
-        sorted_rows = stored.take(pa.array(order))
+        columns = [_taken(column, pa.array(order)) for column in stored.columns]
+        sorted_rows = pa.RecordBatch.from_arrays(columns, schema=stored.schema)
         found, firsts = np.unique(targets[order], return_index=True)
         for target, first, end in zip(found.tolist(), firsts.tolist(), [*firsts.tolist()[1:], len(order)], strict=True):
             yield target, sorted_rows.slice(first, end - first)
@@ -61,6 +65,11 @@ class Placing:
                 f"{self._partitions.tolist()}: name these"
             )
         return targets
+
+
+def _taken(column: pa.Array, order: pa.Array) -> pa.Array:
+    taken_as = _TAKEN_AS.get(column.type)
+    return column.take(order) if taken_as is None else column.cast(taken_as).take(order).cast(column.type)
 
 
 class Taker(Protocol):

@@ -41,7 +41,8 @@ class NumberedLog:
             batch.producer_epoch,
             batch.sequence,
             rows=batch.rows,
-            crc=None if batch.any_order else batch.crc,
+            crc=batch.crc,
+            digest=batch.digest,
         )
 
     def append(self, batch: PreparedBatch, *, leader_epoch: Epoch, timestamp_ms: int) -> Place:
@@ -110,5 +111,6 @@ class NumberedLog:
                 place,
                 crc=found.crc,
                 timestamp_ms=found.timestamp_ms,
+                digest=found.digest,
             )
         return place

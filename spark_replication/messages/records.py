@@ -22,6 +22,8 @@ from spark_replication.model import (
 PRODUCER_ID_BITS = 62  # random bits: nobody has to remember which ids were given
 KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the id of a producer that may come back after any time
 
+SEQUENCE_IN_ANY_ORDER_MAX = (1 << 32) - 1  # an index entry has a digest of the rows above it
+
 
 class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a producer sends beside a batch. A batch without metadata is sent with acks=all, and is not idempotent."""
@@ -32,11 +34,15 @@ class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     producer: Count | None = None  # PRODUCER_ID_BITS, and perhaps KEPT_PRODUCER
     epoch: Epoch = 0
     sequence: Count | None = None
-    #: Whether a retry of the batch may have its rows in another order.
+    #: Whether a retry of the batch may have its rows in another order. Its sequence has 32 bits then.
     any_order: bool = False
 
     def __post_init__(self) -> None:
         require((self.producer is None) == (self.sequence is None), "producer and sequence come together")
+        require(
+            not self.any_order or (self.sequence or 0) <= SEQUENCE_IN_ANY_ORDER_MAX,
+            f"in any order, a sequence is at most {SEQUENCE_IN_ANY_ORDER_MAX}: begin another epoch",
+        )
 
 
 class Ack(Part, frozen=True, kw_only=True):

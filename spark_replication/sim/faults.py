@@ -76,6 +76,7 @@ APART: Mapping[str, tuple[float, int]] = {
     "garbage": (0.3, 3),
     "stop_all": (0.15, 1),
     "zookeeper_down": (0.1, 1),
+    "restored_checkpoint": (0.5, 3),
 }
 FAULTS = (*KINDS, *APART)
 LASTING = {
@@ -107,6 +108,7 @@ LASTING = {
     "garbage": (200, 1500),
     "stop_all": (20, 700),
     "zookeeper_down": (60, 1100),
+    "restored_checkpoint": (0, 0),
 }
 
 

@@ -418,6 +418,10 @@ class Injector:
             if candidate is not None and candidate.alive and candidate.commanding is not None:
                 candidate.commanding.garbage_is_mended()
 
+    def _restored_checkpoint(self, fault: Fault) -> bool:
+        query = _picked(self._cluster.queries, fault.pick)
+        return query is not None and query.restored()
+
     def _no_controller(self, fault: Fault) -> bool:
         names = list(self._cluster.candidates)
         for candidate in list(self._cluster.candidates.values()):

@@ -40,6 +40,7 @@ from spark_replication.model import TopicConfig
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
 from spark_replication.storage.ipc_message import is_plain_batch
+from spark_replication.storage.row_digest import row_digest
 
 SCHEMAS_REMEMBERED = 1_000
 # Of a batch, whose bytes do not bound it: rows of a null column take none, and readers fill columns that it lacks.
@@ -201,7 +202,7 @@ def prepare(
         producer=producer,
         producer_epoch=producer_epoch,
         sequence=sequence,
-        any_order=any_order,
+        digest=row_digest(stored) if any_order else 0,
     )
 
 

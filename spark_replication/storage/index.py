@@ -4,6 +4,8 @@ Rules:
 - An entry's checksum covers the rest of it. That of 76 zero bytes is not zero, so an all-zero tail is no entry.
 - Offsets and positions are contiguous, and leader epochs never fall. `whole_prefix` is the one home of these checks,
   for recovery and for what a leader sends.
+- Above the number of a batch whose rows may come in another order is their digest (storage.row_digest). An entry of an
+  older program has none.
 - timestamp_max_ms is the running maximum within the segment: sorted, although leaders' clocks differ.
 """
 
@@ -41,6 +43,8 @@ ENTRY_TYPE = numpy.dtype(
 ENTRY_BYTES = ENTRY_TYPE.itemsize
 NO_TIMESTAMP = -1
 NO_PRODUCER = -1
+DIGEST_BITS = 30
+DIGEST = 1 << DIGEST_BITS  # set in each digest: 0 is none
 
 _BODY = struct.Struct("<7q2I2iI")
 _ENTRY = struct.Struct("<7q2I2i2I")
@@ -49,6 +53,7 @@ _OFFSET = struct.Struct("<q")
 _LAST_OFFSET_AT = 8
 _TIMESTAMP_MAX_AT = 32
 _SCHEMA_CRC_AT = 72
+_DIGEST_AT = 32
 assert _ENTRY.size == ENTRY_BYTES == _BODY.size + _CHECKSUM.size == 80
 
 Entries = numpy.ndarray[Any, Any]
@@ -67,6 +72,7 @@ class IndexEntry(NamedTuple):
     timestamp_max_ms: int
     #: -1 without idempotence, as are `sequence` and `producer_epoch`.
     producer: int
+    #: The number of the batch, and perhaps a digest: see `numbered`.
     sequence: int
     #: The length of the IPC message.
     bytes: int
@@ -77,6 +83,18 @@ class IndexEntry(NamedTuple):
     #: The CRC-32C of the segment's schema message, without which nobody can read the batch. 0 if an older program made
     #: the entry: it did not say.
     schema_crc: int = 0
+
+
+def numbered(sequence: int, digest: int) -> int:
+    """The number of a batch, with the digest of its rows above it; 0 is none."""
+    return digest << _DIGEST_AT | sequence if digest else sequence
+
+
+def number_and_digest(numbered: int) -> tuple[int, int]:
+    """The inverse of `numbered`."""
+    if numbered < DIGEST << _DIGEST_AT:
+        return numbered, 0
+    return numbered & ((1 << _DIGEST_AT) - 1), numbered >> _DIGEST_AT
 
 
 class Prefix(NamedTuple):

@@ -42,6 +42,8 @@ from spark_replication.storage.index import (
     IndexEntry,
     count_below,
     encode_entry,
+    number_and_digest,
+    numbered,
     whole_prefix,
 )
 from spark_replication.storage.log_flush import LogFlush
@@ -132,7 +134,7 @@ class PartitionLog:
             timestamp_ms=timestamp_ms,
             timestamp_max_ms=max(timestamp_ms, segment.timestamp_max_ms),
             producer=batch.producer,
-            sequence=batch.sequence,
+            sequence=numbered(batch.sequence, batch.digest),
             bytes=len(batch.message),
             crc=batch.crc,
             leader_epoch=leader_epoch,
@@ -522,12 +524,14 @@ class PartitionLog:
 
 
 def _place(entry: IndexEntry) -> BatchPlace:
+    sequence, digest = number_and_digest(entry.sequence)
     return BatchPlace(
         entry.producer,
         entry.producer_epoch,
-        entry.sequence,
+        sequence,
         entry.base_offset,
         entry.last_offset,
         entry.crc,
         entry.timestamp_ms,
+        digest,
     )

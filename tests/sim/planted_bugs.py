@@ -405,7 +405,7 @@ PLANTED_BUGS = (
     bug(
         "acknowledge whatever comes under a number that is known",
         "core/replica/producers.py",
-        "        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):\n",
+        "        if stored != sent and not (digest and _may_be(stored, producer, rows)):\n",
         "        if False:\n",
         ACKED,
         seed=39,
@@ -575,10 +575,19 @@ PLANTED_BUGS = (
     bug(
         "take rows in another order for another batch",
         "engine/numbered_log.py",
-        "crc=None if batch.any_order else batch.crc",
-        "crc=batch.crc",
+        "            digest=batch.digest,\n",
+        "",
         "queries_get_on",
         profile="queries",
+    ),
+    bug(
+        "recognise a repetition by its count of rows",
+        "core/replica/producers.py",
+        "(digest | _HAS_DIGEST if digest else crc)",
+        "(_HAS_DIGEST if digest else crc)",
+        ACKED,
+        profile="queries",
+        seed=30,
     ),
     bug(
         "give a micro-batch the numbers of the one before",

@@ -13,9 +13,10 @@ producer p, epoch e and sequence s depends on what is remembered of p:
 | a higher epoch | any | INVALID_PRODUCER_EPOCH: p is fenced |
 | e, last at s - 1 | s | stored |
 | e, last below s - 1 | s | OUT_OF_ORDER: one is missing |
-| e, with s's place | s, the same rows and CRC | that place |
-| e, with s's place | s, as many rows, and they may be in any order | that place |
-| e, with s's place | s, other rows or CRC | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
+| e, with s's place and CRC | s, as many rows, the same CRC | that place |
+| e, with s's place and digest | s, as many rows, the same digest | that place |
+| e, with s's place, but no digest, and p is kept | s, as many rows, with a digest | that place |
+| e, with s's place | s, and anything else | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
 | e, s older than all places | s | INVALID_PRODUCER_EPOCH, maybe_written: stored once, nobody knows where |
 
 Rules:
@@ -27,6 +28,9 @@ Rules:
   clocks are.
 - A forgotten producer keeps itself safe: it begins another epoch with batches that it surely never sent, and reports
   those that it has sent before as maybe written (client.window).
+- A batch whose rows may come in another order has a digest of them (storage.row_digest), which is remembered in place
+  of its CRC, and as long. Only of what an older program stored is there none: a kept producer's batch, which a stream's
+  sink sent, is recognised by its count then, so that a micro-batch can be repeated after an upgrade.
 - `expire_ms` is longer than any producer retries a batch: the first batch of a producer that was forgotten meanwhile
   would be stored a second time.
 - A producer with KEPT_PRODUCER in its id never expires: it may send its last batch again after any time, as a query
@@ -52,11 +56,11 @@ EXPIRE_MS = 24 * 3_600_000
 COUNT_MAX = 10_000
 BELOW_BYTES_MAX = 512 << 10  # written from the reserve of a full disk (storage.reserve), and sent in one frame
 
-_WORDS = 2  # of a batch: its base offset, and its rows above its CRC
+_WORDS = 2  # of a batch: its base offset, and its rows above its CRC or digest
 _BATCH_BYTES = 8 * _WORDS
 _PRODUCER_BYTES = 36  # of a KnownProducer at most, as msgpack, without its batches
 _CRC_BITS = 32
-_CRC_MASK = (1 << _CRC_BITS) - 1
+_HAS_DIGEST = 1 << 62  # set in the second word of a batch that has a digest and no CRC
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -94,8 +98,8 @@ class _Written:
         return len(self.batches) // _WORDS
 
     def place(self, index: int) -> Place:
-        base, size = self.batches[index * _WORDS], self.batches[index * _WORDS + 1]
-        return Place(base, base + (size >> _CRC_BITS) - 1)
+        base, content = self.batches[index * _WORDS], self.batches[index * _WORDS + 1]
+        return Place(base, base + ((content & ~_HAS_DIGEST) >> _CRC_BITS) - 1)
 
     def below(self, end: Offset) -> _Written | None:
         """The same without the batches that reach beyond `end`; None if nothing is left."""
@@ -139,9 +143,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known) + len(self._kept)
 
-    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int | None) -> Place | None:
+    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int, digest: int = 0) -> Place | None:
         """Check a batch: None if it is the next, its place if it is stored; else raise an error that changes nothing.
-        `crc` is None if the rows of a batch that is sent again may be in another order."""
+        `digest` is 0 if the rows of a batch that is sent again must be in the same order."""
         known = self._beside(producer).get(producer)
         if known is None or epoch > known.epoch:
             if sequence == 0:
@@ -161,21 +165,9 @@ class Producers:
             raise OutOfOrderSequence(
                 f"producer {producer} sent batch {sequence} after {known.last_sequence}: one was lost"
             )
-        return self._stored(known, producer, sequence, rows=rows, crc=crc)
-
-    def _beside(self, producer: int) -> OrderedDict[int, _Written]:
-        return self._kept if producer & KEPT_PRODUCER else self._known
-
-    def _stored(self, known: _Written, producer: int, sequence: int, *, rows: int, crc: int | None) -> Place:
-        index = known.count - 1 - (known.last_sequence - sequence)
-        if index < 0:
-            raise InvalidProducerEpoch(
-                f"producer {producer} sent batch {sequence} again after {known.last_sequence}: its place is "
-                "forgotten. Look whether it is there, and start anew",
-                maybe_written=True,
-            )
-        size = known.batches[index * _WORDS + 1]
-        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):
+        index = self._index(known, producer, sequence)
+        stored, sent = known.batches[index * _WORDS + 1], _content(rows, crc, digest)
+        if stored != sent and not (digest and _may_be(stored, producer, rows)):
             raise InvalidProducerEpoch(
                 f"producer {producer} sent another batch {sequence} than the one that is stored: somebody else has "
                 "this id, or the topic's settings have changed since. Look whether it is there, and start anew",
@@ -183,8 +175,29 @@ class Producers:
             )
         return known.place(index)
 
+    def _beside(self, producer: int) -> OrderedDict[int, _Written]:
+        return self._kept if producer & KEPT_PRODUCER else self._known
+
+    def _index(self, known: _Written, producer: int, sequence: int) -> int:
+        index = known.count - 1 - (known.last_sequence - sequence)
+        if index < 0:
+            raise InvalidProducerEpoch(
+                f"producer {producer} sent batch {sequence} again after {known.last_sequence}: its place is "
+                "forgotten. Look whether it is there, and start anew",
+                maybe_written=True,
+            )
+        return index
+
     def wrote(
-        self, producer: int, epoch: int, sequence: int, place: Place, *, crc: int = 0, timestamp_ms: int = 0
+        self,
+        producer: int,
+        epoch: int,
+        sequence: int,
+        place: Place,
+        *,
+        crc: int = 0,
+        timestamp_ms: int = 0,
+        digest: int = 0,
     ) -> None:
         those = self._beside(producer)
         known = those.get(producer)
@@ -194,7 +207,7 @@ class Producers:
             del known.batches[:]  # a log of a release that took any sequence
         known.last_sequence = sequence
         known.batches.append(place.base_offset)
-        known.batches.append(((place.last_offset - place.base_offset + 1) << _CRC_BITS) | crc)
+        known.batches.append(_content(place.last_offset - place.base_offset + 1, crc, digest))
         if len(known.batches) > REMEMBERED * _WORDS:
             del known.batches[:_WORDS]
         self._newest_ms = known.last_ms = max(self._newest_ms, timestamp_ms)
@@ -243,6 +256,15 @@ class Producers:
                     break
                 found.append(KnownProducer(producer, known.epoch, known.last_sequence, known.last_ms, batches))
         return found[::-1]
+
+
+def _content(rows: int, crc: int, digest: int) -> int:
+    return rows << _CRC_BITS | (digest | _HAS_DIGEST if digest else crc)
+
+
+def _may_be(stored: int, producer: int, rows: int) -> bool:
+    """Whether a batch with a digest may be this one, which an older program stored: see the rules."""
+    return bool(producer & KEPT_PRODUCER) and not stored & _HAS_DIGEST and stored >> _CRC_BITS == rows
 
 
 def _recent(known: _Written | None) -> _Written | None:

@@ -33,6 +33,7 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
+from spark_replication.sim.judges.story import digest_of
 from spark_replication.sim.world.network import Stream
 from spark_replication.sim.world.world import World
 from spark_replication.storage.batches import topic_schema
@@ -90,7 +91,9 @@ class BrokerEnd(PutEnd):
         if self._world.chance(OVERLOADED_PROBABILITY):
             raise Overloaded("too many appends wait: retry later")
         head = topic_schema(self._connection.leader.loop.config(stream.topic)).head
-        return PreparedBatch(1, content, frame.crc, head, **numbers_of(frame.batch))
+        numbers = numbers_of(frame.batch)
+        digest = digest_of(content) if numbers.pop("any_order") else 0
+        return PreparedBatch(1, content, frame.crc, head, **numbers, digest=digest)
 
     def produce(self, put: Put, batch: PreparedBatch, replica: ReplicaLoop) -> None:
         offset = replica.log.log_end

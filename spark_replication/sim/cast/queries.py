@@ -4,6 +4,9 @@ A query has tasks, each with its partition. All tasks of a micro-batch finish be
 may be tried again, or beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or
 after longer than brokers remember other producers. Some of the attempts that nobody waits for go on.
 
+A query whose checkpoint was restored from a copy plans its micro-batch anew, with other rows, as many as before. Where
+the rows of before are stored, brokers must refuse these. Another query begins then, with a checkpoint of its own.
+
 A job's tasks make several appends each, in the same order each time. The next batch is another job.
 """
 
@@ -13,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spark_replication.client.window import FixedWindow
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.clients import Client, Cluster
@@ -58,7 +61,7 @@ class Attempt(Pipeline):
         super().__init__(name, cluster)
         self._target = target
         self._done = done
-        self._is_over = self.is_written = False
+        self._is_over = self.is_written = self.is_refused = False
         self.any_order = append.any_order
         self._fixed: FixedWindow[None] = FixedWindow(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, epoch=append.epoch)
         self._begin(append.producer, self._fixed)
@@ -88,6 +91,7 @@ class Attempt(Pipeline):
 
     def _refused(self, error: ReplicationError) -> None:
         super()._refused(error)
+        self.is_refused = isinstance(error, InvalidProducerEpoch)
         self._look_whether_over()
 
 
@@ -101,6 +105,9 @@ class Query(Client):
         self._lives = 0
         self._attempts = 0
         self._batch = 0
+        #: How often the checkpoint was restored: the rows of a micro-batch depend on it.
+        self._restored = 0
+        self._is_refused = False
         self._repeats = False
         self._next_ms = 0
         self._targets: list[TopicPartition] = []
@@ -114,9 +121,18 @@ class Query(Client):
     def start(self) -> None:
         self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
 
+    def restored(self) -> bool:
+        """Start again from a copy of the checkpoint: the present micro-batch has other rows. False if there is none."""
+        if self._are_jobs or not self._batch or self.stopped:
+            return False
+        self._leave()
+        self._restored += 1
+        self._repeats = True
+        return True
+
     def _tick(self) -> None:
         there = self.cluster.topics()
-        if not self._targets or not set(self._targets) <= set(there):
+        if self._is_refused or not self._targets or not set(self._targets) <= set(there):
             self._make(there)
         elif self._left:
             self._go_on()
@@ -128,7 +144,7 @@ class Query(Client):
     def _make(self, there: Sequence[TopicPartition]) -> None:
         self._leave()
         self._lives += 1
-        self._batch, self._repeats = 0, False
+        self._batch, self._restored, self._repeats, self._is_refused = 0, 0, False, False
         self._targets = [there[(self._number + task) % len(there)] for task in range(TASKS)] if there else []
 
     def _begin_batch(self) -> None:
@@ -166,6 +182,7 @@ class Query(Client):
         def done(attempt: Attempt) -> None:
             if left is self._left and task in left:
                 left[task].remove(attempt)
+                self._is_refused |= bool(self._restored) and attempt.is_refused
                 if attempt.is_written:
                     self._through(task)
 
@@ -186,7 +203,7 @@ class Query(Client):
         return Append(producer, 0, contents, any_order=False)
 
     def _content(self, task: int) -> bytes:
-        return b"%s.%d.%d.%d" % (self.name.encode(), self._lives, task, self._batch)
+        return b"%s.%d.%d.%d.%d" % (self.name.encode(), self._lives, task, self._batch, self._restored)
 
     def _through(self, task: int) -> None:
         for attempt in self._left.pop(task):

@@ -187,9 +187,8 @@ class Checkers:
         for offset, record in enumerate(story.committed[least:], least):
             if record is None or record.producer < 0:
                 continue
-            again = PreparedBatch(
-                1, record.content, crc32c(record.content), b"", record.producer, record.producer_epoch, record.sequence
-            )
+            numbers = record.producer, record.producer_epoch, record.sequence, record.digest
+            again = PreparedBatch(1, record.content, crc32c(record.content), b"", *numbers)
             try:
                 found: object = replica.known(again)
             except InvalidProducerEpoch:

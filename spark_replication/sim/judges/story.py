@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.sim.world.disk import LogImage, Record
+from spark_replication.storage.index import DIGEST
 
 ATTEMPT = b"/"  # what follows it in a batch does not count: the same rows in another order
 FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
@@ -106,6 +109,11 @@ class Story:
             agreed += 1
         image.agreed = agreed
         return agreed
+
+
+def digest_of(content: bytes) -> int:
+    """As storage.row_digest has it of rows."""
+    return crc32c(_rows(content)) & (DIGEST - 1) | DIGEST
 
 
 def _rows(content: bytes) -> bytes:

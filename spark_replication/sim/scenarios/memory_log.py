@@ -65,7 +65,7 @@ class MemoryLog:
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
         base, last = self.log_end, self.log_end + batch.rows - 1
         numbers = batch.producer, batch.producer_epoch, batch.sequence
-        place = BatchPlace(*numbers, base, last, batch.crc, timestamp_ms)
+        place = BatchPlace(*numbers, base, last, batch.crc, timestamp_ms, batch.digest)
         named = place if batch.producer >= 0 else None
         content = f"{leader_epoch}:{timestamp_ms}:{bytes(batch.message).decode()}"
         self.records.extend(

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.sim.world.faulty_files import FaultyFiles, File, Folder
-from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at
+from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at, number_and_digest
 from spark_replication.storage.local_files import LocalLogs
 from spark_replication.storage.recovery import read_log_start
 from spark_replication.storage.segment import DATA, INDEX, segment_bases
@@ -58,6 +58,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     producer: int
     producer_epoch: int
     sequence: int
+    digest: int = 0
 
 
 class LogImage:
@@ -117,9 +118,8 @@ class LogImage:
                 return False
             if self._read == 0:
                 self._head = crc32c(bytes(data.content[: entry.position]))
-            self.records.append(
-                Record(entry.leader_epoch, self._head, content, entry.producer, entry.producer_epoch, entry.sequence)
-            )
+            numbers = entry.producer, entry.producer_epoch, *number_and_digest(entry.sequence)
+            self.records.append(Record(entry.leader_epoch, self._head, content, *numbers))
             self._read += ENTRY_BYTES
         return True
 

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_replication.errors import InvalidRequest
+from spark_replication.spark.datasource.appends import WriteName
 from spark_replication.spark.datasource.batch_reader import BatchReader, FilteringReader
 from spark_replication.spark.datasource.options import LogOptions, over, parse
 from spark_replication.spark.datasource.sink_schema import SinkSchema
@@ -55,7 +56,8 @@ class ReplicatedLog(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 (Spark's)
         options, sink = self._sink(schema, overwrite=overwrite)
-        return BatchWriter(options, sink, options.write_id or uuid.uuid4().hex)
+        name = WriteName(options.write_id or uuid.uuid4().hex, options.write_batch, sink.topic)
+        return BatchWriter(options, sink, name)
 
     def streamWriter(  # noqa: N802 (Spark's name)
         self,

@@ -22,6 +22,7 @@ from spark_replication.spark.datasource.positions import Position, parse_positio
 SECURITY = ("security.", "zookeeper.auth.", "zookeeper.tls.")
 DEADLINE_MS = 30_000
 DEADLINE_MS_MAX = 3_600_000
+EPOCH_MAX = (1 << 31) - 1
 
 # Options that are Spark's own, or belong to a query rather than to its source or sink.
 _OF_SPARK = frozenset(("path", "checkpointlocation", "queryname", "outputmode"))
@@ -55,6 +56,10 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Sink: the columns whose text is the key. If empty, the task chooses the partition.
     partition_by: tuple[str, ...] = ()
     write_id: str | None = None
+    #: Sink: the number of the write among those with its write_id. A later one fences the earlier ones.
+    write_batch: int | None = None
+    #: Sink: what a batch's task sends at once; None for the default.
+    append_bytes: int | None = None
 
 
 def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream: bool) -> LogOptions:
@@ -67,6 +72,8 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         raise InvalidRequest('no topic is named: add .option("topic", "orders")')
     if is_stream and ("endingoffsets" in options or "endingtimestamp" in options):
         raise InvalidRequest("a stream has no end: leave out endingOffsets and endingTimestamp, or read a batch")
+    if "writebatch" in options and "writeid" not in options:
+        raise InvalidRequest("writeBatch counts the writes of a writeId: name that, too")
     return LogOptions(
         topic=topic,
         bootstrap=_bootstrap(taken, environment),
@@ -83,6 +90,8 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         max_bytes_per_trigger=taken("maxBytesPerTrigger", _count),
         partition_by=taken("partitionBy", _names) or (),
         write_id=taken("writeId", str),
+        write_batch=taken("writeBatch", _epoch),
+        append_bytes=taken("appendBytes", _count_to(1 << 30)),
     )
 
 
@@ -104,6 +113,8 @@ NAMES = (
     "maxBytesPerTrigger",
     "partitionBy",
     "writeId",
+    "writeBatch",
+    "appendBytes",
 )
 _KNOWN = {name.lower(): name for name in NAMES}
 _PLACES = frozenset(("bootstrap", "mirror"))
@@ -180,6 +191,12 @@ def _flag(text: str) -> bool:
 
 def _count(text: str) -> int:
     return _count_to(1 << 62)(text)
+
+
+def _epoch(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) > EPOCH_MAX:
+        raise ValueError(f"it is a number from 0 to {EPOCH_MAX}, such as foreachBatch's")
+    return int(text)
 
 
 def _count_to(most: int) -> Callable[[str], int]:

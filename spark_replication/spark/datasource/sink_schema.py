@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
 from spark_replication.client.placing import PARTITION
-from spark_replication.errors import SchemaMismatch
+from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.spark.datasource.types import as_schema, spark_schema
 from spark_replication.storage.batches import topic_schema
@@ -54,9 +55,44 @@ class SinkSchema:
             batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type)
             for field in self.columns
         ]
-        return as_schema(columns, self.columns)
+        stored = as_schema(columns, self.columns)
+        for field, column, kept in zip(self.columns, columns, stored.columns, strict=True):
+            if pa.types.is_float16(field.type) and not _are_equal(column, kept.cast(column.type)):
+                raise InvalidRequest(
+                    f"column {field.name!r} has values that {field.type} does not hold, and would be rounded: round "
+                    "them before, or have a wider column"
+                )
+            if _has_nulls_within(kept):
+                raise InvalidRequest(
+                    f"column {field.name!r} has nulls within, where {field.type} takes no null: leave them out"
+                )
+        return stored
 
 
 def _same(one: DataType, other: DataType) -> bool:
     """Whether two types are the same, apart from nulls within: these are checked with the rows."""
     return one.simpleString() == other.simpleString()
+
+
+def _are_equal(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two columns of floating point have the same values, where NaN is one."""
+    left, right = (column.to_numpy(zero_copy_only=False).astype(np.float64) for column in (one, other))
+    return bool(np.array_equal(left, right, equal_nan=True))
+
+
+def _has_nulls_within(column: pa.Array) -> bool:
+    """Whether a list or struct within takes no null, and has one. Arrow's casts look at structs alone."""
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _is_refused(column.drop_null().flatten(), kind.value_field)
+    if pa.types.is_map(kind):
+        there = column.drop_null()
+        first, last = (there.offsets[place].as_py() for place in (0, -1))
+        return _is_refused(there.items.slice(first, last - first), kind.item_field)
+    if pa.types.is_struct(kind):
+        return any(_is_refused(part, field) for part, field in zip(column.drop_null().flatten(), kind, strict=True))
+    return False
+
+
+def _is_refused(values: pa.Array, field: pa.Field) -> bool:
+    return bool(not field.nullable and values.null_count) or _has_nulls_within(values)

@@ -53,12 +53,25 @@ def spark_schema(topic: str, columns: pa.Schema, *, include_metadata: bool) -> S
 
 def _spark_type(topic: str, field: pa.Field):  # type: ignore[no-untyped-def]
     try:
-        return from_arrow_type(_HELD_BY.get(field.type, field.type))
-    except PySparkException as error:
+        found = from_arrow_type(_held_by(field.type))
+        arrow_schema(StructType([StructField(field.name, found)]))  # refuses a decimal of more than 38 digits
+        return found
+    except (PySparkException, ValueError) as error:
         raise InvalidRequest(
             f"column {field.name!r} of {topic} is {field.type}, which Spark cannot have: leave it out with the option "
             "columns"
         ) from error
+
+
+def _held_by(kind: pa.DataType) -> pa.DataType:
+    """The type that holds all values of this one in Spark, also within lists and structs."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_held_by(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_held_by(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_held_by(kind.value_type)))
+    return _HELD_BY.get(kind, kind)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,12 +1,12 @@
 """Writes in a task: its rows get the numbers that a second attempt of the task would give them, too, so that they are
-stored once.
+stored once (spark.datasource.appends).
 
 A stream's task makes one append to each partition in a micro-batch: all of its rows or none, and a second attempt may
-have them in another order. Each query and task has its own producer, whose epoch is the micro-batch.
+have them in another order.
 
-A batch's task makes as many appends as its rows need. Each write and task has its own producer. If one append is
-enough for a partition, a second attempt may have its rows in another order. If it is not, they must come in the same
-order, or the task fails.
+A batch's task makes as many appends as its rows need. If one append is enough for a partition, a second attempt may
+have its rows in another order. If it is not, they must come in the same order, or the task fails: its appends would
+have other rows.
 
 Numbers belong to a task, so a repetition must have the same tasks. Adaptive execution joins and splits tasks by the
 sizes of data and the number of processors that it finds: it is refused where it could do so.
@@ -14,7 +14,6 @@ sizes of data and the number of processors that it finds: it is refused where it
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -29,11 +28,9 @@ from spark_replication.client.placing import Placing
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack, Identity
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
-from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
+from spark_replication.spark.datasource.appends import APPEND_BYTES, Append, WriteName, appends, stream_identity
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
-
-APPEND_BYTES = 1 << 20  # a batch's task sends what it has for a partition once that would exceed this
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's, in each task of a stream
 ADAPTIVE, ADAPTIVE_STREAMS = "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"
@@ -63,9 +60,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "Spark does not say which query and micro-batch this is: write a stream by writeStream"
             )
         _require_same_tasks(task, ADAPTIVE_STREAMS, "a micro-batch", "sr.register does so")
-        identity = Identity(
-            producer=producer_id(query, task.partitionId()) | KEPT_PRODUCER, epoch=int(batch), any_order=True
-        )
+        identity = stream_identity(query, int(batch), task.partitionId())
         parts: Parts = defaultdict(list)
         for target, part in _placed(iterator, self._sink, self._options, task.partitionId()):
             parts[target].append(part)
@@ -94,48 +89,46 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch. All attempts of all tasks of a write have one `write_id`. Spark pickles it."""
+    """Writes a batch. Spark pickles it."""
 
-    def __init__(self, options: LogOptions, sink: SinkSchema, write_id: str) -> None:
+    def __init__(self, options: LogOptions, sink: SinkSchema, name: WriteName) -> None:
         self._options = options
         self._sink = sink
-        self._write_id = write_id
+        self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = _task()
         if self._options.write_id is not None:
-            _require_same_tasks(_task(), ADAPTIVE, "a write with a writeId", "for this session")
-        sent: list[Future[Ack]] = []
+            _require_same_tasks(task, ADAPTIVE, "a write with a writeId", "for this session")
+        number = task.partitionId()
+        placed = _placed(iterator, self._sink, self._options, number)
         with ExitStack() as producers:
+            sending = Sending(
+                self._sink.topic,
+                lambda producer: producers.enter_context(
+                    _producer(self._options, self._name.identity(number, producer))
+                ),
+            )
             try:
-                self._send_all(iterator, producers, sent)
-            except InvalidRequest:
-                _written(sent, self._why)  # after one that failed all are refused: the first error says why
+                for append in appends(placed, self._options.append_bytes or APPEND_BYTES):
+                    sending.send(append)
+            except ReplicationError:
+                _written(sending.sent, self._why)  # after one that failed all are refused: the first error says why
                 raise
-            return _written(sent, self._why)
-
-    def _send_all(self, iterator: Iterator[pa.RecordBatch], producers: ExitStack, sent: list[Future[Ack]]) -> None:
-        task = _task().partitionId()
-        number = producer_id(self._write_id, task)
-        waiting: Parts = defaultdict(list)
-        sizes: dict[int, int] = defaultdict(int)
-        several: set[int] = set()  # partitions for which one append is not enough
-        open_producer = _once(lambda: producers.enter_context(_producer(self._options, Identity(producer=number))))
-        for target, part in _in_slices(_placed(iterator, self._sink, self._options, task)):
-            if waiting[target] and sizes[target] + part.nbytes > APPEND_BYTES:
-                several.add(target)
-                sent.append(self._send(open_producer(), target, waiting.pop(target)))
-                sizes[target] = 0
-            waiting[target].append(part)
-            sizes[target] += part.nbytes
-        sent += [self._send(open_producer(), each, waiting.pop(each)) for each in sorted(several)]
-        if waiting:
-            loose = producers.enter_context(_producer(self._options, Identity(producer=number, any_order=True)))
-            sent += [self._send(loose, each, parts) for each, parts in waiting.items()]
-
-    def _send(self, producer: Producer, target: int, parts: list[pa.RecordBatch]) -> Future[Ack]:
-        return producer.send(self._sink.topic, pa.concat_batches(parts), partition=target)
+            return _written(sending.sent, self._why)
 
     def _why(self, error: ReplicationError) -> str:
+        if isinstance(error, BatchTooLarge):
+            return (
+                "if these are several rows, the brokers' batch.bytes.max is below what a task sends at once: set the "
+                "option appendBytes to less than that"
+            )
+        if isinstance(error, InvalidProducerEpoch) and self._options.write_id is not None:
+            return (
+                "other rows were written under this writeId, or a task had its rows in another order, and too many for "
+                "one append. Give each write an id of its own, or each micro-batch a writeBatch, and rows that come in "
+                "the same order each time (sortWithinPartitions)"
+            )
         if isinstance(error, InvalidProducerEpoch):
             return (
                 "an earlier attempt of this task had its rows in another order, and there are too many for one append. "
@@ -145,9 +138,28 @@ class BatchWriter(DataSourceArrowWriter):
         return ""
 
 
-def producer_id(*named: object) -> int:
-    digest = hashlib.blake2b("\x1f".join(map(str, named)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> (64 - PRODUCER_ID_BITS)
+class Sending:
+    """Sends the appends of a task. A partition's rows keep their order, though several producers send them."""
+
+    def __init__(self, topic: str, opened: Callable[[int], Producer]) -> None:
+        self._topic = topic
+        self._opened = opened
+        self._producers: dict[int, Producer] = {}
+        #: Of each partition, which producer has sent the last append, and its answer.
+        self._last: dict[int, tuple[int, Future[Ack]]] = {}
+        self.sent: list[Future[Ack]] = []
+
+    def send(self, append: Append) -> None:
+        """Raises the error of an append before it, if that has failed by now."""
+        last = self._last.get(append.target)
+        if last is not None and last[0] != append.producer:
+            last[1].result()  # an append is answered after those before it
+        if append.producer not in self._producers:
+            self._producers[append.producer] = self._opened(append.producer)
+        producer = self._producers[append.producer]
+        future = producer.send(self._topic, append.batch, partition=append.target)
+        self._last[append.target] = append.producer, future
+        self.sent.append(future)
 
 
 def _require_same_tasks(task: TaskContext, setting: str, repeated: str, how: str) -> None:
@@ -166,14 +178,6 @@ def _placed(
     placing = Placing(sink.topic, sink.partitions, options.partition_by, task)
     for batch in batches:
         yield from placing.parts(batch, sink.as_stored(batch))
-
-
-def _in_slices(placed: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The parts, cut so that none is larger than one append, except for a single row that is."""
-    for target, part in placed:
-        rows = max(1, part.num_rows * APPEND_BYTES // max(part.nbytes, APPEND_BYTES))
-        for first in range(0, part.num_rows, rows):
-            yield target, part.slice(first, rows)
 
 
 def _written(sent: list[Future[Ack]], why: Callable[[ReplicationError], str]) -> Written:
@@ -198,14 +202,3 @@ def _task() -> TaskContext:
     found = TaskContext.get()
     assert found is not None, "Spark calls this in a task"
     return found
-
-
-def _once(make: Callable[[], Producer]) -> Callable[[], Producer]:
-    made: list[Producer] = []
-
-    def once() -> Producer:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return once

@@ -108,6 +108,38 @@ def test_a_write_that_is_made_again_under_its_id_is_there_once(topic: Topic, set
     assert Counter(topic.ids()) == {**dict.fromkeys(range(100), 1), **dict.fromkeys(range(3), 2)}
 
 
+def test_other_rows_under_an_id_that_was_used_are_refused_though_they_are_as_many(
+    topic: Topic, settings: Settings
+) -> None:
+    rows = some(topic.spark, 100)
+    with settings({ADAPTIVE: "false"}):
+        topic.write(rows, writeId="0")
+        with pytest.raises(PySparkException, match="other rows were written under this writeId"):
+            topic.write(rows.selectExpr("id + 1000 AS id", "amount", "text"), writeId="0")
+    assert topic.ids() == list(range(100))
+
+
+def test_micro_batches_of_a_foreach_batch_are_written_once_under_their_number(topic: Topic, settings: Settings) -> None:
+    rows = some(topic.spark, 100)
+    with settings({ADAPTIVE: "false"}):
+        for number in (0, 1, 1):
+            topic.write(rows.selectExpr(f"id + {100 * number} AS id", "text"), writeId="copy", writeBatch=number)
+        with pytest.raises(PySparkException, match="is fenced by 1"):
+            topic.write(rows, writeId="copy", writeBatch=0)
+    assert topic.ids() == list(range(200))
+
+
+def test_a_task_of_more_appends_than_brokers_remember_of_a_producer_is_there_once(
+    topic: Topic, settings: Settings
+) -> None:
+    rows = topic.spark.range(0, 600, 1, 1).selectExpr("id", "0D AS amount", "repeat('x', 3000) AS text")
+    with settings({ADAPTIVE: "false"}):
+        for _ in range(2):
+            topic.write(rows, writeId="large", appendBytes=4_096)
+    found = topic.rows(includeMetadata=True).orderBy("_offset").select("id").collect()
+    assert [row["id"] for row in found] == list(range(600)), "once, and in their order"
+
+
 def test_rows_for_more_than_one_append_are_split(topic: Topic) -> None:
     rows = topic.spark.range(0, 40, 1, 1).selectExpr("id", "0D AS amount", "repeat('x', 100000) AS text")
     topic.write(rows)
@@ -221,6 +253,20 @@ def test_of_two_queries_with_one_checkpoint_the_one_that_is_behind_is_refused(to
     with pytest.raises(PySparkException, match="a copy of this one's checkpoint"):
         topic.written(source.stream(), tmp_path / "copy")
     assert topic.ids() == list(range(30))
+
+
+def test_of_two_queries_at_one_micro_batch_with_as_many_rows_the_second_is_refused_if_they_are_others(
+    topic: Topic, tmp_path: Path
+) -> None:
+    source = topic.another("source", partitions=1)
+    source.fill(0, partitions=1)
+    topic.written(source.stream(), tmp_path / "one")
+    copytree(tmp_path / "one", tmp_path / "copy")
+    source.fill(10, partitions=1)
+    topic.written(source.stream(), tmp_path / "one")
+    with pytest.raises(PySparkException, match="a copy of this one's checkpoint"):
+        topic.written(source.stream().selectExpr("id + 1000 AS id", "amount", "text"), tmp_path / "copy")
+    assert topic.ids() == list(range(20))
 
 
 def test_a_micro_batch_that_is_too_large_for_one_append_names_the_settings(topic: Topic, tmp_path: Path) -> None:

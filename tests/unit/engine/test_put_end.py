@@ -68,7 +68,7 @@ class Replica:
             raise refuses
         if batch.producer >= 0:
             of, epoch, sequence = batch.producer, batch.producer_epoch, batch.sequence
-            assert self.producers.check(of, epoch, sequence, rows=1, crc=None) is None, "no story sends one again"
+            assert self.producers.check(of, epoch, sequence, rows=1, crc=batch.crc) is None, "no story sends one again"
             self.producers.wrote(of, epoch, sequence, Place(batch.crc, batch.crc))
         self.appended.append(batch.crc)
         self.acks.append(acks)
@@ -133,7 +133,9 @@ class Story:
         self.prepared.append((frame.number, bytes(payload), compression))
         if payload == NOT_SOUND:
             raise InvalidRequest("the batch is not sound")
-        return PreparedBatch(1, bytes(payload), frame.number, b"", **numbers_of(frame.batch))
+        numbers = numbers_of(frame.batch)
+        del numbers["any_order"]
+        return PreparedBatch(1, bytes(payload), frame.number, b"", **numbers)
 
     def _wake(self) -> None:
         self.wakes += 1

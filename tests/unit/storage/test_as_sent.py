@@ -25,6 +25,7 @@ from spark_replication.errors import (
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage import batches
 from spark_replication.storage.batches import TopicSchema, as_sent, prepare, serialized
+from spark_replication.storage.row_digest import row_digest
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 
 LIMIT = 1 << 20
@@ -93,11 +94,11 @@ def sent(
 
 def made(
     batch: pa.RecordBatch, topic: TopicSchema = TOPIC, *, compression: Compression = "none"
-) -> tuple[int, bytes, int, bytes, int, int, int, bool]:
+) -> tuple[int, bytes, int, bytes, int, int, int, int]:
     return all_of(prepare(batch, topic, batch_bytes_max=LIMIT, compression=compression, **NUMBERS))
 
 
-def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int, bool]:
+def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int, int]:
     """Its message as bytes, whatever they lie in."""
     return (
         batch.rows,
@@ -107,7 +108,7 @@ def all_of(batch: PreparedBatch) -> tuple[int, bytes, int, bytes, int, int, int,
         batch.producer,
         batch.producer_epoch,
         batch.sequence,
-        batch.any_order,
+        batch.digest,
     )
 
 
@@ -145,7 +146,15 @@ def test_the_numbers_of_a_producer_are_none_unless_they_are_given() -> None:
     message, crc = serialized(rows(0, 2))
     stored = as_sent(message, SCHEMA, TOPIC, crc=crc, batch_bytes_max=LIMIT)
     assert (stored.rows, stored.producer, stored.producer_epoch, stored.sequence) == (2, -1, -1, -1)
-    assert not stored.any_order
+    assert stored.digest == 0
+
+
+def test_a_batch_in_any_order_has_the_digest_of_its_rows_as_they_are_stored() -> None:
+    batch = rows(0, 3)
+    for sent in (batch, batch.take([2, 0, 1])):
+        message, crc = serialized(sent)
+        stored = as_sent(message, SCHEMA, TOPIC, crc=crc, batch_bytes_max=LIMIT, **NUMBERS)
+        assert stored.digest == row_digest(batch)
 
 
 @pytest.mark.parametrize("kind", [bytearray, lambda message: memoryview(bytearray(message))])

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from spark_replication.messages.records import BatchMetadata
 from spark_replication.storage.index import (
+    DIGEST,
     ENTRY_BYTES,
     IndexEntry,
     Prefix,
     as_array,
     decode_entries,
     encode_entry,
+    number_and_digest,
+    numbered,
     place_of_offset,
     place_of_time,
     whole_prefix,
@@ -85,3 +89,19 @@ def test_the_place_of_an_offset(offset: int, place: int) -> None:
 @pytest.mark.parametrize(("timestamp_ms", "place"), [(0, 0), (1000, 0), (1001, 1), (1002, 2), (1003, 3)])
 def test_the_place_of_a_time(timestamp_ms: int, place: int) -> None:
     assert place_of_time(encoded(*map(entry, range(3))), timestamp_ms) == place
+
+
+@pytest.mark.parametrize("sequence", [0, 7, (1 << 32) - 1])
+@pytest.mark.parametrize("digest", [0, DIGEST, 2 * DIGEST - 1])
+def test_a_number_comes_back_with_the_digest_above_it(sequence: int, digest: int) -> None:
+    assert number_and_digest(numbered(sequence, digest)) == (sequence, digest)
+
+
+@pytest.mark.parametrize("sequence", [-1, 1 << 32, (1 << 62) - 1])
+def test_a_number_without_a_digest_may_be_larger(sequence: int) -> None:
+    assert number_and_digest(numbered(sequence, 0)) == (sequence, 0)
+
+
+def test_a_number_that_leaves_no_room_for_a_digest_is_refused() -> None:
+    with pytest.raises(ValueError, match="begin another epoch"):
+        BatchMetadata(producer=1, sequence=1 << 32, any_order=True)

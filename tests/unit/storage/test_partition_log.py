@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
+from spark_replication.storage.index import DIGEST
 from spark_replication.storage.partition_log import PRODUCERS_FILE, PartitionLog
 from tests.unit.storage.storage_stories import (
     SCHEMA,
@@ -277,16 +278,16 @@ def test_idempotent_producers_places_come_back_from_leader_follower_and_disk(ope
     leader.begin_epoch(0)
     expected = []
     for sequence in range(8):
-        expected.append(
-            leader.append(prepared(leader.log_end, producer=7, sequence=sequence), leader_epoch=0, timestamp_ms=0)
-        )
+        batch = replace(prepared(leader.log_end, producer=7, sequence=sequence), digest=sequence and DIGEST + sequence)
+        expected.append(leader.append(batch, leader_epoch=0, timestamp_ms=0))
         leader.append(prepared(leader.log_end), leader_epoch=0, timestamp_ms=0)
     learnt: list[BatchPlace] = []
     while (records := read(leader, follower.log_end, bytes_max=900, end=leader.log_end)) is not None:
         learnt += follower.append_slice(records)
     assert learnt == list(leader.places(8)) == list(follower.places(8)) == expected
     last = expected[-1]
-    assert last == BatchPlace(7, 0, 7, 28, 29, last.crc, 0)
+    assert last == BatchPlace(7, 0, 7, 28, 29, last.crc, 0, DIGEST + 7)
+    assert (expected[0].digest, expected[0].sequence) == (0, 0)
     assert len(leader.segments()) > 1
     assert list(leader.places(1))[-1] == last
 

@@ -25,7 +25,7 @@ from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.frames import Frame, from_frame, to_frame
 from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, PutFrame, StreamFrame
-from spark_replication.messages.records import BatchMetadata, ReadTicket
+from spark_replication.messages.records import SEQUENCE_IN_ANY_ORDER_MAX, BatchMetadata, ReadTicket
 from spark_replication.messages.replication import (
     FetchedFrame,
     FetchedPartition,
@@ -275,6 +275,7 @@ def puts(draw: st.DrawFn, place: int) -> bytes:
     batch = draw(st.sampled_from((rows(0, 1), rows(0, 3), rows(0, 70), rows(0, 0), BATCH)))
     payload = draw(seldom_damaged(batch.serialize().to_pybytes(), 2))
     producer = draw(st.sampled_from((None, None, 1, (1 << 63) - 1)))
+    sequence = None if producer is None else draw(COUNTS)
     frame = PutFrame(
         stream=draw(st.sampled_from((*[0] * 12, 1, 2, 3, 4))),
         number=draw(st.sampled_from((*[place] * 30, 0, (1 << 63) - 1))),
@@ -284,8 +285,8 @@ def puts(draw: st.DrawFn, place: int) -> bytes:
             acks=draw(st.sampled_from(("all", 0, 1))),
             producer=producer,
             epoch=draw(st.sampled_from((0, 1, (1 << 31) - 1))),
-            sequence=None if producer is None else draw(COUNTS),
-            any_order=draw(st.booleans()),
+            sequence=sequence,
+            any_order=(sequence or 0) <= SEQUENCE_IN_ANY_ORDER_MAX and draw(st.booleans()),
         ),
     )
     return framed(draw(seldom_damaged(to_frame(frame), 20)), payload)

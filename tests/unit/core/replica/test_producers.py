@@ -192,17 +192,45 @@ def test_a_log_of_a_release_that_took_any_sequence_is_known_from_there_on() -> N
         check(producers, 7, 0, 4)
 
 
-def test_a_batch_whose_rows_may_be_in_any_order_has_its_place_whatever_its_crc() -> None:
-    assert wrote(3).check(7, 0, 1, rows=10, crc=None) == place(1)
-
-
-@pytest.mark.parametrize("rows", [9, 11])
-def test_in_any_order_they_must_be_as_many(rows: int) -> None:
-    with pytest.raises(InvalidProducerEpoch, match="another batch 1"):
-        wrote(3).check(7, 0, 1, rows=rows, crc=None)
-
-
 KEPT = KEPT_PRODUCER | 7
+DIGEST = (1 << 31) - 1
+
+
+def wrote_in_any_order(count: int, producer: int = 7) -> Producers:
+    producers = Producers()
+    for sequence in range(count):
+        producers.wrote(producer, 0, sequence, place(sequence), crc=CRC, digest=DIGEST - sequence)
+    return producers
+
+
+def test_a_batch_whose_rows_may_be_in_any_order_is_known_by_their_digest_whatever_its_crc() -> None:
+    producers = wrote_in_any_order(3)
+    for known in (producers, reopened(producers, 30)):
+        assert known.check(7, 0, 1, rows=10, crc=1, digest=DIGEST - 1) == place(1)
+        assert known.check(7, 0, 3, rows=10, crc=1, digest=DIGEST) is None
+    producers.truncated(20)
+    assert producers.check(7, 0, 1, rows=10, crc=1, digest=DIGEST - 1) == place(1)
+
+
+@pytest.mark.parametrize("producer", [7, KEPT])
+@pytest.mark.parametrize(("rows", "digest"), [(9, DIGEST - 1), (11, DIGEST - 1), (10, DIGEST), (10, 0)])
+def test_other_rows_are_another_batch_though_they_are_as_many(producer: int, rows: int, digest: int) -> None:
+    with pytest.raises(InvalidProducerEpoch, match="another batch 1") as refused:
+        wrote_in_any_order(3, producer).check(producer, 0, 1, rows=rows, crc=CRC, digest=digest)
+    assert refused.value.maybe_written
+
+
+@pytest.mark.parametrize(("producer", "rows", "is_known"), [(KEPT, 10, True), (KEPT, 9, False), (7, 10, False)])
+def test_what_an_older_release_stored_of_a_stream_is_known_by_its_count(
+    producer: int, rows: int, *, is_known: bool
+) -> None:
+    producers = Producers()
+    producers.wrote(producer, 0, 0, place(0), crc=CRC)
+    if is_known:
+        assert producers.check(producer, 0, 0, rows=rows, crc=1, digest=DIGEST) == place(0)
+    else:
+        with pytest.raises(InvalidProducerEpoch, match="another batch 0"):
+            producers.check(producer, 0, 0, rows=rows, crc=1, digest=DIGEST)
 
 
 def kept_and_ordinary(count_max: int = 10) -> Producers:

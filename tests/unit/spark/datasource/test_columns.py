@@ -83,6 +83,82 @@ def test_batches_are_cast_to_what_spark_takes_and_to_nothing_less() -> None:
         as_schema([pa.array([300])], pa.schema([("id", pa.uint8())]))
 
 
+def stored(kind: pa.DataType, values: pa.Array) -> pa.Array:
+    schema = pa.schema([("it", kind)])
+    return SinkSchema("orders", schema, (0,)).as_stored(pa.record_batch([values], ["it"])).column("it")
+
+
+def test_what_a_half_float_holds_is_stored_and_nothing_is_rounded_to_it() -> None:
+    fits = pa.array([0.5, None, float("nan"), float("inf"), -65504.0], pa.float32())
+    assert str(stored(pa.float16(), fits).cast(pa.float32())) == str(fits)
+    for value in (100_000.0, 0.1):
+        with pytest.raises(InvalidRequest, match="column 'it' has values that halffloat does not hold"):
+            stored(pa.float16(), pa.array([0.5, value], pa.float32()))
+
+
+X_Y = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_spark", "good", "bad"),
+    [
+        (
+            pa.list_(pa.field("item", pa.int64(), nullable=False)),
+            pa.list_(pa.int64()),
+            [[1], None, []],
+            [[1], [2, None]],
+        ),
+        (
+            pa.list_(pa.list_(pa.field("item", pa.int64(), nullable=False))),
+            pa.list_(pa.list_(pa.int64())),
+            [[[1], None]],
+            [[[None]]],
+        ),
+        (
+            pa.list_(X_Y),
+            pa.list_(pa.struct([("x", pa.int64()), ("y", pa.int64())])),
+            [[{"x": 1, "y": None}, None], None],
+            [[{"x": None, "y": 1}]],
+        ),
+        (
+            pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)),
+            pa.map_(pa.string(), pa.int64()),
+            [[("a", 1)], None, []],
+            [[("a", 1)], [("b", None)]],
+        ),
+    ],
+)
+def test_nulls_within_are_refused_where_the_topic_takes_none(
+    kind: pa.DataType, of_spark: pa.DataType, good: list[object], bad: list[object]
+) -> None:
+    assert stored(kind, pa.array(good, of_spark)).to_pylist() == good
+    with pytest.raises(InvalidRequest, match=r"column 'it'.* null"):
+        stored(kind, pa.array(bad, of_spark))
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))], ids=str)
+def test_a_decimal_that_spark_cannot_have_is_refused_with_its_column(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidRequest, match=r"column 'it' of orders is .*decimal256\(50, 2\).*, which Spark cannot"):
+        spark_schema("orders", pa.schema([("it", kind)]), include_metadata=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_spark", "values"),
+    [
+        (pa.list_(pa.uint8()), "array<smallint>", [[200, None], None]),
+        (pa.struct([("x", pa.uint64()), ("y", pa.uint8())]), "struct<x:decimal(20,0),y:smallint>", [{"x": 1, "y": 2}]),
+        (pa.list_(pa.struct([("x", pa.uint32())])), "array<struct<x:bigint>>", [[{"x": 7}, None]]),
+    ],
+)
+def test_types_that_spark_lacks_are_held_by_others_within_lists_and_structs_as_well(
+    kind: pa.DataType, in_spark: str, values: list[object]
+) -> None:
+    found = spark_schema("orders", pa.schema([("it", kind)]), include_metadata=False)
+    assert found.fields[0].dataType.simpleString() == in_spark
+    read = as_schema([pa.array(values, kind)], arrow_schema(found)).column(0)
+    assert stored(kind, read).to_pylist() == values
+
+
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [
@@ -130,6 +206,17 @@ def test_by_key_rows_go_where_a_producer_sends_that_key_in_their_order() -> None
         expected.setdefault(partitions[zlib.crc32((text or "").encode()) % 3], []).append(number)
     assert placed(IDS, "text") == expected
     assert len(placed(IDS, "text", "id")) > 1
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_columns_of_views_are_placed_as_others_are(kind: pa.DataType) -> None:
+    texts = [None, "a", "b", "c", "longer than what a view holds itself", "e"]
+    stored = pa.record_batch({"id": IDS.column("id"), "text": pa.array(texts).cast(pa.binary()).cast(kind)})
+    parts = dict(Placing("orders", (0, 1, 3), ["id"], 0).parts(IDS, stored))
+    assert len(parts) > 1
+    assert {part.schema.field("text").type for part in parts.values()} == {kind}
+    found = [row for part in parts.values() for row in part.to_pylist()]
+    assert sorted(found, key=lambda row: row["id"]) == stored.to_pylist()
 
 
 def test_without_a_key_a_tasks_rows_stay_together() -> None:

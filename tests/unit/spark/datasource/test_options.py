@@ -46,6 +46,9 @@ def test_what_is_not_said_is_as_users_of_logs_expect() -> None:
         ({"partitionBy": "region,id"}, {"partition_by": ("region", "id")}),
         ({"checkpointLocation": "/tmp", "queryName": "q", "path": "x"}, {}),
         ({"deadlineMs": "100"}, {"deadline_ms": 100}),
+        ({"writeId": "copy"}, {"write_id": "copy", "write_batch": None, "append_bytes": None}),
+        ({"writeId": "copy", "writeBatch": "0"}, {"write_batch": 0}),
+        ({"appendBytes": "65536"}, {"append_bytes": 65_536}),
     ],
 )
 def test_options_are_read_whatever_their_case(given: dict[str, str], expected: dict[str, Any]) -> None:
@@ -61,6 +64,9 @@ def test_a_path_names_the_topic() -> None:
     ("given", "said"),
     [
         ({"startingOffset": "x"}, "there is no option startingoffset: did you mean startingOffsets?"),
+        ({"writeBatch": "1"}, "writeBatch counts the writes of a writeId: name that, too"),
+        ({"writeId": "x", "writeBatch": "-1"}, "writeBatch='-1': it is a number from 0 to 2147483647"),
+        ({"writeId": "x", "writeBatch": "2147483648"}, "it is a number from 0 to 2147483647"),
         ({"zzz": "x"}, "there is no option zzz: there are topic, bootstrap, mirror"),
         ({"startingOffsets": "first"}, "startingOffsets='first': it is earliest, latest, or JSON"),
         ({"startingOffsets": "[1]"}, "startingOffsets='\\[1\\]': it is earliest"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.sender import Ack, Identity
-from spark_replication.errors import InvalidProducerEpoch, InvalidRequest, ReplicationError
+from spark_replication.client.sender import Ack
+from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.spark.datasource import writing
+from spark_replication.spark.datasource.appends import APPEND_BYTES, Append, WriteName
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 
 SCHEMA = pa.schema([("text", pa.string())])
-TEXT = "x" * (writing.APPEND_BYTES // 2 + 1)  # two are more than one append
+TEXT = "x" * (APPEND_BYTES // 2 + 1)  # two are more than one append
 
 
 class Task:
@@ -24,6 +26,9 @@ class Task:
 
     def partitionId(self) -> int:  # noqa: N802 (Spark's name)
         return 0
+
+    def getLocalProperty(self, _name: str) -> str:  # noqa: N802
+        return "false"
 
 
 class Refusing:
@@ -49,14 +54,62 @@ class Refusing:
         return future
 
 
-def test_the_batch_that_failed_says_why_and_not_the_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(_options: LogOptions, _identity: Identity) -> Refusing:
-        return Refusing(InvalidProducerEpoch("another batch 0 than the one that is stored"))
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Writes four batches, of which the first fails with an error."""
 
-    monkeypatch.setattr(writing, "_producer", refusing)
-    monkeypatch.setattr(writing, "_task", Task)
-    options = LogOptions(topic="orders", bootstrap="127.0.0.1:1", security={})
-    sink = SinkSchema("orders", SCHEMA, (0,))
-    batches = [pa.record_batch([[TEXT]], schema=SCHEMA) for _ in range(4)]
+    def refused(error: ReplicationError, **options: Any) -> None:
+        monkeypatch.setattr(writing, "_producer", lambda _options, _identity: Refusing(error))
+        monkeypatch.setattr(writing, "_task", Task)
+        told = LogOptions(topic="orders", bootstrap="127.0.0.1:1", security={}, **options)
+        sink = SinkSchema("orders", SCHEMA, (0,))
+        batches = [pa.record_batch([[TEXT]], schema=SCHEMA) for _ in range(4)]
+        writing.BatchWriter(told, sink, WriteName("one", None, "orders")).write(iter(batches))
+
+    return refused
+
+
+def test_the_batch_that_failed_says_why_and_not_the_one_behind_it(refused: Callable[..., None]) -> None:
     with pytest.raises(InvalidProducerEpoch, match=r"another batch 0 .+ had its rows in another order"):
-        writing.BatchWriter(options, sink, "one").write(iter(batches))
+        refused(InvalidProducerEpoch("another batch 0 than the one that is stored"))
+
+
+def test_a_name_that_was_given_twice_is_named(refused: Callable[..., None]) -> None:
+    with pytest.raises(InvalidProducerEpoch, match=r"other rows were written under this writeId"):
+        refused(InvalidProducerEpoch("another batch 0 than the one that is stored"), write_id="one")
+
+
+def test_an_append_that_is_too_large_names_the_option(refused: Callable[..., None]) -> None:
+    with pytest.raises(BatchTooLarge, match=r"set the option appendBytes"):
+        refused(BatchTooLarge("over batch.bytes.max=262144: split it"))
+
+
+class Answering:
+    """A producer that gives these answers."""
+
+    def __init__(self, *answers: Future[Ack]) -> None:
+        self._answers = list(answers)
+
+    def send(self, _topic: str, _batch: pa.RecordBatch, **_told: Any) -> Future[Ack]:
+        return self._answers.pop(0)
+
+
+def test_the_next_producer_of_a_task_begins_once_the_one_before_has_its_answers_from_the_partition() -> None:
+    failed, good, open_ = Future[Ack](), Future[Ack](), Future[Ack]()
+    failed.set_exception(InvalidProducerEpoch("no"))
+    good.set_result(Ack(topic="orders", partition=1, base_offset=0, last_offset=0))
+    opened: list[int] = []
+
+    def opens(producer: int) -> Any:
+        opened.append(producer)
+        return Answering(failed, good) if producer == 0 else Answering(open_)
+
+    sending = writing.Sending("orders", opens)
+    batch = pa.record_batch([["x"]], schema=SCHEMA)
+    sending.send(Append(0, 0, batch))
+    sending.send(Append(1, 0, batch))
+    sending.send(Append(1, 1, batch))
+    assert (opened, sending.sent) == ([0, 1], [failed, good, open_])
+    with pytest.raises(InvalidProducerEpoch, match="no"):
+        sending.send(Append(0, 1, batch))
+    assert sending.sent == [failed, good, open_]
