@@ -10,6 +10,7 @@ from spark_replication.client.log_batch import LogBatch, log_batches
 from spark_replication.core.replica.read_start import asked_start
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import NamedOffset, Offset
+from spark_replication.storage.local_files import partition_of_folder
 from spark_replication.storage.stored_log import StoredLog
 
 
@@ -25,6 +26,7 @@ class LocalReader:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._log = StoredLog(self._folder, mapped=True)
+        self._name = partition_of_folder(self._folder.name)
 
     def read(
         self,
@@ -52,4 +54,4 @@ class LocalReader:
         high_watermark = self._log.high_watermark
         end = None if uncommitted else high_watermark
         found = self._log.read(asked, stop, end=end, columns=columns, verify=verify)
-        return log_batches(found, high_watermark)
+        return log_batches(self._name, found, high_watermark)

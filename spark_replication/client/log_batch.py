@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
-from spark_replication.model import Offset
+from spark_replication.model import Offset, TopicPartition
 from spark_replication.storage.stored_log import Found
 
 
 class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partition: int
     #: Its rows have the offsets from base_offset to last_offset.
     batch: pa.RecordBatch
     base_offset: Offset
@@ -23,10 +25,12 @@ class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
     high_watermark: Offset
 
 
-def log_batches(found: Iterable[Found], high_watermark: Offset) -> Iterator[LogBatch]:
+def log_batches(name: TopicPartition, found: Iterable[Found], high_watermark: Offset) -> Iterator[LogBatch]:
     """The LogBatches of what was found in files."""
     return (
         LogBatch(
+            topic=name.topic,
+            partition=name.partition,
             batch=batch,
             base_offset=first,
             last_offset=first + batch.num_rows - 1,

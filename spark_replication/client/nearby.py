@@ -47,4 +47,4 @@ def from_files(found: FoundRange, columns: Sequence[str] | None, newest: pa.Sche
     assert found.folder is not None
     log = StoredLog(Path(found.folder.path), mapped=False)
     stored = log.read(found.start, found.end, end=found.end, columns=columns, newest=newest, verify=True)
-    return log_batches(stored, found.high_watermark)
+    return log_batches(found.topic_partition, stored, found.high_watermark)

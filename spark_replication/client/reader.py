@@ -26,6 +26,7 @@ from spark_replication.client.nearby import from_files, has_files, is_nearby
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.ranges import Found, found_ranges, range_at
 from spark_replication.client.read_connections import Answer, Broker, ReadConnections
+from spark_replication.client.reading_together import together
 from spark_replication.client.routes import Routes
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace, asked_start
@@ -111,7 +112,7 @@ class Reader:
     def read(
         self,
         topic: str,
-        partition: int = 0,
+        partition: int | None = None,
         start: Offset | NamedOffset = 0,
         stop: Offset | None = None,
         *,
@@ -125,6 +126,9 @@ class Reader:
         it waits there for more, until the reader or the generator is closed. All batches have the columns that the
         topic had when the read began.
 
+        Without a partition, all of the topic are read, each in its order: one after the other, or with `follow` side
+        by side, those too that the topic gets meanwhile. An offset is of one partition: name that.
+
         `start` is an offset, "earliest" (what retention has left) or "latest" (only new records). `start_time` stands
         in its place: a datetime with a time zone, or ms since 1970. The read then starts at the first batch that was
         appended at this time or later. With `topic_id`, no other topic of the same name is read.
@@ -135,10 +139,13 @@ class Reader:
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
+        names_offset = stop is not None or last_epoch is not None or (isinstance(asked, int) and asked != 0)
+        if partition is None and names_offset:
+            raise InvalidRequest(f"an offset is of one partition of {topic}: name that as partition, too")
         try:
             ticket = ReadTicket(
                 topic=topic,
-                partition=partition,
+                partition=0 if partition is None else partition,
                 from_offset=None if isinstance(asked, AtTime) else asked,
                 from_time=asked.time_ms if isinstance(asked, AtTime) else None,
                 to=stop,
@@ -149,7 +156,22 @@ class Reader:
             )
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
-        return _in_one_schema(self._read(ticket))
+        return _in_one_schema(self._read(ticket) if partition is not None else self._read_all(ticket, follow=follow))
+
+    def _read_all(self, asked: ReadTicket, *, follow: bool) -> Generator[LogBatch, None, None]:
+        deadline = Deadline(self._deadline_ms)
+        topic = self._routes.await_topic(asked.topic, deadline)
+        ticket = replace(asked, topic_id=asked.topic_id or topic.topic_id)
+
+        def read(number: int, is_new: bool) -> Generator[LogBatch, None, None]:  # noqa: FBT001 (see together)
+            of_one = replace(ticket, partition=number)
+            return self._read(replace(of_one, from_offset=0, from_time=None) if is_new else of_one)
+
+        if follow:
+            yield from together(lambda: _numbers(self.topic(asked.topic)), read, self._closed)
+            return
+        for number in _numbers(topic):
+            yield from read(number, False)
 
     def topic(self, name: str) -> TopicMetadata:
         """The topic as a broker knows it at present. UnknownTopicOrPartition if there is none."""
@@ -375,6 +397,10 @@ class Reader:
                 yield Answer(told, connection.payload())
 
 
+def _numbers(topic: TopicMetadata) -> list[int]:
+    return sorted(command.partition for command in topic.partitions)
+
+
 def _after(found: LogBatch) -> ReadPlace:
     return ReadPlace(found.last_offset + 1, found.leader_epoch)
 
@@ -414,6 +440,8 @@ class _Decoder:
                 batch = batch.slice(next_offset - entry.base_offset, beyond - next_offset)  # noqa: PLW2901
             for shown in (batch,) if is_as_asked else in_pieces(batch, places, self._schema):
                 yield LogBatch(
+                    topic=self._ticket.topic,
+                    partition=self._ticket.partition,
                     batch=shown,
                     base_offset=next_offset,
                     last_offset=next_offset + shown.num_rows - 1,

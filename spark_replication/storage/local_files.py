@@ -28,6 +28,12 @@ from spark_replication.storage.segment_memory import SegmentMemory
 _REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^.]+)")
 
 
+def partition_of_folder(name: str) -> TopicPartition:
+    """The partition of a replica's folder. A copy may have any name, which stands for the topic then."""
+    match = _REPLICA_FOLDER.fullmatch(name)
+    return TopicPartition(name, 0) if match is None else TopicPartition.parse(match["partition"])
+
+
 class LocalLogs:
     """The logs of a broker. `before_cut` drops the broker's proof of a clean start, before recovery changes anything
     (I8). `distrust` makes sure that the next process finds no such proof: a sync has failed, and the log's own disk

@@ -111,7 +111,7 @@ def _segments(cluster: LocalCluster, topic: str) -> list[Path]:
 
 
 def _read(reader: Reader, topic: str) -> Iterator[pa.RecordBatch]:
-    return (found.batch for found in reader.read(topic))
+    return (found.batch for found in reader.read(topic, 0))
 
 
 def _received(bare: BareFile) -> int:

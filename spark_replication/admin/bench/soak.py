@@ -215,7 +215,7 @@ class _Load:
             self._failed = self._failed or error
 
     def _follow(self, reader: Reader, topic: str) -> None:
-        for _ in reader.read(topic, start="earliest", follow=True):
+        for _ in reader.read(topic, 0, "earliest", follow=True):
             with self._lock:
                 self.read += 1
 

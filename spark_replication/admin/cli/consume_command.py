@@ -69,7 +69,7 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
 @security
 @output
 @click.argument("topic")
-@click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="this one only; all if not given")
 @_rows_wanted
 @click.option("--column", "-c", "chosen", multiple=True, help="show this column only; may be given several times")
 @click.option(
@@ -86,14 +86,14 @@ def consume(
     security: Security,
     topic: str,
     *,
-    partition: int,
+    partition: int | None,
     wanted: Wanted,
     chosen: tuple[str, ...],
     prefer: str,
     follow: bool,
     max_rows: int,
 ) -> None:
-    """Rows of a partition, with their offsets."""
+    """Rows of a topic, with their partitions and offsets."""
     broker = number_of(prefer)
     whom = cast(Preference, prefer if broker is None else broker)
     with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
@@ -108,7 +108,8 @@ def consume(
             columns=chosen or None,
         ):
             shown = found.batch.slice(0, max_rows - len(rows)).to_pylist()
-            rows.extend({"_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
+            place = {} if partition is not None else {"_partition": found.partition}
+            rows.extend({**place, "_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
             if len(rows) >= max_rows:
                 break
     columns = list(rows[0]) if rows else ["_offset"]

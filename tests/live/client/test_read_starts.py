@@ -46,16 +46,16 @@ def stored(cluster: sr.LocalCluster) -> list[LogBatch]:
     with sr.Producer(cluster.bootstrap) as producer, sr.Reader(cluster.bootstrap) as reader:
         for number in range(BATCHES):
             producer.send(TOPIC, rows(10 * number), 0).result()
-            *_, last = reader.read(TOPIC)
+            *_, last = reader.read(TOPIC, 0)
             while time.time_ns() // 1_000_000 <= last.timestamp:
                 os.sched_yield()
-        found = list(reader.read(TOPIC))
+        found = list(reader.read(TOPIC, 0))
     assert [(each.base_offset, each.batch) for each in found] == [(10 * n, rows(10 * n)) for n in range(BATCHES)]
     return found
 
 
 def offsets(reader: sr.Reader, **asked: Any) -> list[int]:
-    return [each.base_offset for each in reader.read(TOPIC, **asked)]
+    return [each.base_offset for each in reader.read(TOPIC, 0, **asked)]
 
 
 @pytest.mark.parametrize("prefer", ["leader", "follower", "near"])
@@ -116,13 +116,13 @@ def test_who_is_near_is_read_from_its_files_and_needs_no_stream(
 ) -> None:
     monkeypatch.setattr(sr.Reader, "_records", _no_stream)
     with sr.Reader(cluster.bootstrap, prefer="near", deadline_ms=5_000) as reader:
-        assert list(reader.read(TOPIC, stop=40)) == stored
-        assert [each.batch for each in reader.read(TOPIC, start=15, stop=22)] == [
+        assert list(reader.read(TOPIC, 0, stop=40)) == stored
+        assert [each.batch for each in reader.read(TOPIC, 0, start=15, stop=22)] == [
             rows(15).slice(0, 5),
             rows(20).slice(0, 2),
         ]
     with sr.Reader(cluster.bootstrap, deadline_ms=5_000) as reader, pytest.raises(AssertionError):
-        list(reader.read(TOPIC, stop=40))
+        list(reader.read(TOPIC, 0, stop=40))
 
 
 def _no_stream(*_asked: object) -> Iterator[LogBatch]:
@@ -135,16 +135,16 @@ def test_what_does_not_belong_to_the_topic_that_is_meant_is_not_read(
 ) -> None:
     (described,) = cluster.admin.describe_topics([TOPIC])
     with sr.Reader(cluster.bootstrap, prefer=prefer, deadline_ms=1_000) as reader:
-        assert list(reader.read(TOPIC, stop=40, topic_id=described.topic_id)) == stored
+        assert list(reader.read(TOPIC, 0, stop=40, topic_id=described.topic_id)) == stored
         with pytest.raises(UnknownTopicOrPartition, match="not another"):
-            list(reader.read(TOPIC, stop=40, topic_id="another"))
+            list(reader.read(TOPIC, 0, stop=40, topic_id="another"))
 
 
 def test_a_column_that_there_is_not_is_refused_whoever_is_asked(
     cluster: sr.LocalCluster, stored: list[LogBatch]
 ) -> None:
     with sr.Reader(cluster.bootstrap, prefer="near") as reader, pytest.raises(InvalidRequest, match="column 'none'"):
-        list(reader.read(TOPIC, stop=40, columns=["none"]))
+        list(reader.read(TOPIC, 0, stop=40, columns=["none"]))
 
 
 def test_from_the_latest_on_only_what_comes_is_read(cluster: sr.LocalCluster) -> None:
@@ -168,10 +168,10 @@ def test_the_earliest_is_what_retention_has_left(cluster: sr.LocalCluster) -> No
         for number in range(3):
             producer.send("kept", rows(10 * number), 0).result()
         deadline_s = time.monotonic() + DEADLINE_S
-        while (first := next(reader.read("kept", start="earliest")).base_offset) == 0:
+        while (first := next(reader.read("kept", 0, start="earliest")).base_offset) == 0:
             assert time.monotonic() < deadline_s
             os.sched_yield()
         assert first in (10, 20)
-        assert next(reader.read("kept", start_time=0)).base_offset >= first
+        assert next(reader.read("kept", 0, start_time=0)).base_offset >= first
         with pytest.raises(OffsetOutOfRange):
-            next(reader.read("kept", start=0))
+            next(reader.read("kept", 0, start=0))

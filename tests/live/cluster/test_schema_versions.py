@@ -154,7 +154,7 @@ def test_a_topic_is_widened_under_load_and_its_leader_is_killed(cluster: sr.Loca
         assert narrow[offset] == {name: row[name] for name in NARROW.names}
     notes = [
         note
-        for found in sr.Reader(cluster.bootstrap, prefer="follower").read(topic, columns=["note"], start=5)
+        for found in sr.Reader(cluster.bootstrap, prefer="follower").read(topic, 0, columns=["note"], start=5)
         for note in found.batch.column("note").to_pylist()
     ]
     assert notes == [row["note"] for row in wide[5:]]

@@ -63,6 +63,8 @@ def read(folder: Path, **asked: Any) -> list[int]:
 def test_it_gives_what_a_reader_gives(log: PartitionLog, folder: Path) -> None:
     assert list(sr.LocalReader(str(folder)).read()) == [
         LogBatch(
+            topic="orders",
+            partition=0,
             batch=rows(3 * number, 3),
             base_offset=3 * number,
             last_offset=3 * number + 2,

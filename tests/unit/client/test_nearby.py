@@ -64,7 +64,7 @@ def tell(cluster: FakeCluster, folder: Path, **otherwise: object) -> None:
 
 def read(cluster: FakeCluster, **asked: object) -> list[int]:
     with Reader(cluster.bootstrap, prefer="near", deadline_ms=15_000) as opened:
-        found = list(opened.read("orders", **asked))  # type: ignore[arg-type]
+        found = list(opened.read("orders", 0, **asked))  # type: ignore[arg-type]
     numbers = [number for each in found for number in each.batch.column(0).to_pylist()]
     assert [number for each in found for number in range(each.base_offset, each.last_offset + 1)] == numbers
     assert {(each.leader_epoch, each.timestamp) for each in found} <= {(0, 7)}

@@ -28,13 +28,13 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
-from spark_replication.model import TopicConfig
+from spark_replication.model import TopicConfig, TopicPartition
 from spark_replication.storage import batches
 from spark_replication.storage.batches import schema_to_bytes
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
-from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, StoredBatch
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog, StoredBatch
 from tests.waiting import eventually
 
 WAIT_S = 20.0
@@ -70,7 +70,7 @@ def test_what_is_told_is_why_it_failed_and_not_that_time_was_over(
     """The deadline may end a try that only looks for the leader again: that says nothing of what was wrong."""
     write(cluster, 1)
     with Reader(cluster.bootstrap, deadline_ms=PASSES_MS) as reader:
-        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+        assert numbers(list(reader.read("orders", 0))) == [0, 1, 2]
         looks: list[str] = []
 
         def look(topic: str, _partition: int, deadline: Deadline) -> Any:
@@ -83,29 +83,29 @@ def test_what_is_told_is_why_it_failed_and_not_that_time_was_over(
 
         monkeypatch.setattr(reader._routes, "route", look)
         with pytest.raises(UnknownTopicOrPartition, match="it is another topic"):
-            list(reader.read("orders"))
+            list(reader.read("orders", 0))
 
 
 def test_it_reads_to_the_high_watermark(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 4)
-    found = list(reader.read("orders"))
+    found = list(reader.read("orders", 0))
     assert numbers(found) == list(range(12))
     assert [(batch.base_offset, batch.last_offset) for batch in found] == [(0, 2), (3, 5), (6, 8), (9, 11)]
     assert {(batch.leader_epoch, batch.timestamp, batch.high_watermark) for batch in found} == {(0, 7, 12)}
-    assert list(reader.read("orders", start=12)) == []
+    assert list(reader.read("orders", 0, start=12)) == []
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 11), (4, 5), (3, 6), (2, None), (5, 5), (0, 100), (11, 12)])
 def test_a_range_is_trimmed_to_the_record(cluster: FakeCluster, reader: Reader, start: int, stop: int | None) -> None:
     write(cluster, 4)
-    found = list(reader.read("orders", start=start, stop=stop))
+    found = list(reader.read("orders", 0, start=start, stop=stop))
     check_contiguous(found)
     assert numbers(found) == list(range(start, min(12, 12 if stop is None else stop)))
 
 
 def test_columns_are_asked_for(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 1)
-    assert [batch.batch.schema.names for batch in reader.read("orders", columns=["number"])] == [["number"]]
+    assert [batch.batch.schema.names for batch in reader.read("orders", 0, columns=["number"])] == [["number"]]
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -120,7 +120,7 @@ def test_a_connection_that_dies_loses_and_doubles_nothing(cluster: FakeCluster, 
             broker.proxy.cut()
 
     cluster.before_read = before_read
-    found = list(reader.read("orders", start=1))
+    found = list(reader.read("orders", 0, start=1))
     check_contiguous(found)
     assert numbers(found) == list(range(1, 90))
     assert len(died) == 30 // every
@@ -135,7 +135,7 @@ def test_it_goes_on_at_the_new_leader(cluster: FakeCluster, reader: Reader) -> N
             broker.proxy.down()
 
     cluster.before_read = before_read
-    found = list(reader.read("orders"))
+    found = list(reader.read("orders", 0))
     check_contiguous(found)
     assert numbers(found) == list(range(60))
 
@@ -143,7 +143,7 @@ def test_it_goes_on_at_the_new_leader(cluster: FakeCluster, reader: Reader) -> N
 def test_follow_waits_for_more_and_survives_leaders(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 1)
     found = []
-    for batch in reader.read("orders", follow=True):
+    for batch in reader.read("orders", 0, follow=True):
         found.append(batch)
         if batch.last_offset == 2:
             cluster.lead(2)
@@ -158,7 +158,7 @@ def test_follow_waits_for_more_and_survives_leaders(cluster: FakeCluster, reader
 
 def test_follow_ends_at_stop(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 2)
-    assert numbers(list(reader.read("orders", stop=4, follow=True))) == [0, 1, 2, 3]
+    assert numbers(list(reader.read("orders", 0, stop=4, follow=True))) == [0, 1, 2, 3]
 
 
 def test_closing_ends_a_read_that_waits(cluster: FakeCluster) -> None:
@@ -168,7 +168,7 @@ def test_closing_ends_a_read_that_waits(cluster: FakeCluster) -> None:
     first = threading.Event()
 
     def follow() -> None:
-        for batch in reader.read("orders", follow=True):
+        for batch in reader.read("orders", 0, follow=True):
             found.append(batch)
             first.set()
 
@@ -185,23 +185,23 @@ def test_a_gap_is_an_error(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 3)
     del cluster.log().batches[1]
     with pytest.raises(CorruptLog, match="offset 3 was next, but the broker sent 6"):
-        list(reader.read("orders"))
+        list(reader.read("orders", 0))
 
 
 def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> None:
     with pytest.raises(OffsetOutOfRange):
-        list(reader.read("orders", start=1))
+        list(reader.read("orders", 0, start=1))
     with pytest.raises(UnknownTopicOrPartition, match="orders-7"):
-        list(reader.read("orders", partition=7))
+        list(reader.read("orders", 7))
     for start, stop in ((-1, None), (3, 2)):
         with pytest.raises(InvalidRequest):
-            reader.read("orders", start=start, stop=stop)
+            reader.read("orders", 0, start=start, stop=stop)
     with pytest.raises(InvalidRequest, match="no time zone"):
-        reader.read("orders", start_time=datetime(2026, 11, 21))
+        reader.read("orders", 0, start_time=datetime(2026, 11, 21))
     with pytest.raises(InvalidRequest, match="named twice"):
-        reader.read("orders", columns=["number", "number"])
+        reader.read("orders", 0, columns=["number", "number"])
     with pytest.raises(InvalidRequest, match="column 'word' is not in the topic"):
-        list(reader.read("orders", columns=["word"]))
+        list(reader.read("orders", 0, columns=["word"]))
 
 
 def written_at(cluster: FakeCluster, *times_ms: int) -> None:
@@ -250,7 +250,7 @@ def test_where_it_begins_is_found_out_once(cluster: FakeCluster, reader: Reader)
             broker.proxy.cut()
 
     cluster.before_beginning, cluster.before_read = before_beginning, before_read
-    assert numbers(list(reader.read("orders", start_time=2_000))) == list(range(3, 9))
+    assert numbers(list(reader.read("orders", 0, start_time=2_000))) == list(range(3, 9))
     assert len(beginnings) == 2
 
 
@@ -262,7 +262,7 @@ def test_what_would_take_much_comes_in_pieces_each_at_its_offset(
     text = base64.b64encode(schema_to_bytes(wider)).decode()
     cluster.topics["orders"] = TopicConfig(schema=text, earlier_columns=(1,))
     monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 1)
-    found = [*reader.read("orders", start=1)]
+    found = [*reader.read("orders", 0, start=1)]
     check_contiguous(found)
     assert [each.base_offset for each in found] == [1, 2, 3, 4, 5]
     assert {each.batch.schema for each in found} == {wider}
@@ -273,12 +273,12 @@ def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(clus
     cluster.tokens = Tokens.of(Token("of-this-cluster"))
     security = Security(mode="token", tokens=cluster.tokens)
     with Reader(cluster.bootstrap, security=security, deadline_ms=15_000) as reader:
-        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+        assert numbers(list(reader.read("orders", 0))) == [0, 1, 2]
         for broker in cluster.brokers.values():
             broker.proxy.cut()
         cluster.impostors = {1}
         cluster.after_refusal = lambda: cluster.lead(2)
-        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+        assert numbers(list(reader.read("orders", 0))) == [0, 1, 2]
 
 
 def test_a_leader_that_lets_nobody_in_is_told_of_once_time_is_over(cluster: FakeCluster) -> None:
@@ -291,7 +291,7 @@ def test_a_leader_that_lets_nobody_in_is_told_of_once_time_is_over(cluster: Fake
         Reader(cluster.bootstrap, security=security, deadline_ms=1_000) as reader,
         pytest.raises(AuthenticationFailed),
     ):
-        list(reader.read("orders"))
+        list(reader.read("orders", 0))
     assert time.monotonic() - began_s >= 0.8, "its port may be another's: the next leader is waited for"
 
 
@@ -304,7 +304,7 @@ def test_a_reader_that_no_broker_lets_in_does_not_wait(cluster: FakeCluster) -> 
         Reader(cluster.bootstrap, security=security, deadline_ms=60_000) as reader,
         pytest.raises(AuthenticationFailed),
     ):
-        list(reader.read("orders"))
+        list(reader.read("orders", 0))
     assert time.monotonic() - began_s < WAIT_S
 
 
@@ -318,7 +318,7 @@ def test_from_the_latest_on_nothing_that_comes_is_missed(cluster: FakeCluster) -
 
     cluster.before_beginning = before_beginning
     with Reader(cluster.bootstrap) as reader:
-        found = next(reader.read("orders", start="latest", follow=True))
+        found = next(reader.read("orders", 0, start="latest", follow=True))
     assert found.batch.column(0).to_pylist() == [6, 7, 8]
 
 
@@ -334,23 +334,23 @@ def test_a_beginning_that_retention_takes_before_it_is_read_is_looked_for_again(
             del cluster.log().batches[0]
 
     cluster.before_beginning = before_beginning
-    assert numbers(list(reader.read("orders", start="earliest"))) == list(range(3, 9))
+    assert numbers(list(reader.read("orders", 0, start="earliest"))) == list(range(3, 9))
     assert began == [0, 3]
     with pytest.raises(OffsetOutOfRange):
-        list(reader.read("orders", start=0))
+        list(reader.read("orders", 0, start=0))
 
 
 def test_closing_ends_a_read_that_looks_for_its_beginning(cluster: FakeCluster) -> None:
     write(cluster, 1)
     with Reader(cluster.bootstrap) as reader:
         cluster.before_beginning = lambda _broker: reader.close()
-        assert list(reader.read("orders", start="earliest")) == []
+        assert list(reader.read("orders", 0, start="earliest")) == []
 
 
 def read_by(cluster: FakeCluster, prefer: Preference, **asked: Any) -> tuple[list[int], list[int]]:
     """The numbers, and who served each batch."""
     with Reader(cluster.bootstrap, prefer=prefer, deadline_ms=15_000) as reader:
-        return numbers(list(reader.read("orders", **asked))), cluster.served
+        return numbers(list(reader.read("orders", 0, **asked))), cluster.served
 
 
 @pytest.mark.parametrize(("prefer", "served"), [("leader", 1), ("follower", 2), (1, 1), (2, 2), (9, 1)])
@@ -394,7 +394,7 @@ def test_a_follower_is_followed_and_the_leader_after_it(cluster: FakeCluster) ->
     write(cluster, 1)
     found: list[LogBatch] = []
     with Reader(cluster.bootstrap, prefer="follower") as reader:
-        for batch in reader.read("orders", follow=True):
+        for batch in reader.read("orders", 0, follow=True):
             found.append(batch)
             if batch.last_offset == 2:
                 write(cluster, 1)
@@ -418,7 +418,7 @@ def test_what_a_follower_gave_begins_the_deadline_anew(cluster: FakeCluster) -> 
 
     cluster.before_read = before_read
     with Reader(cluster.bootstrap, prefer="follower", deadline_ms=PASSES_MS) as reader:
-        assert numbers(list(reader.read("orders"))) == list(range(12))
+        assert numbers(list(reader.read("orders", 0))) == list(range(12))
 
 
 @pytest.mark.parametrize("prefer", ["nobody", -1, None])
@@ -431,7 +431,7 @@ def test_the_deadline_ends_the_search_for_a_leader(cluster: FakeCluster) -> None
     for broker in cluster.brokers.values():
         broker.proxy.down()
     with Reader(cluster.bootstrap, deadline_ms=300) as reader, pytest.raises(BrokerNotAvailable):
-        list(reader.read("orders"))
+        list(reader.read("orders", 0))
 
 
 def test_a_read_has_one_schema_whatever_the_brokers_that_serve_it_know() -> None:
@@ -447,7 +447,14 @@ def test_a_read_has_one_schema_whatever_the_brokers_that_serve_it_know() -> None
         try:
             for offset, batch in enumerate(batches):
                 yield LogBatch(
-                    batch=batch, base_offset=offset, last_offset=offset, leader_epoch=0, timestamp=0, high_watermark=9
+                    topic="orders",
+                    partition=0,
+                    batch=batch,
+                    base_offset=offset,
+                    last_offset=offset,
+                    leader_epoch=0,
+                    timestamp=0,
+                    high_watermark=9,
                 )
         finally:
             closed.append(True)
@@ -479,7 +486,7 @@ def test_a_read_does_not_end_before_its_leader_knows_the_end(cluster: FakeCluste
     log = cluster.log()
     log.knows_the_end = False
     with ThreadPoolExecutor(1) as thread:
-        reading = thread.submit(lambda: numbers(list(reader.read("orders"))))
+        reading = thread.submit(lambda: numbers(list(reader.read("orders", 0))))
         eventually(lambda: log.refused_ends > 1, "it asks again")
         write(cluster, 1)
         log.knows_the_end = True
@@ -490,7 +497,7 @@ def test_an_end_that_no_leader_knows_is_an_error_once_time_is_over(cluster: Fake
     write(cluster, 1)
     cluster.log().knows_the_end = False
     with Reader(cluster.bootstrap, deadline_ms=PASSES_MS) as reader, pytest.raises(OffsetNotAvailable):
-        list(reader.read("orders"))
+        list(reader.read("orders", 0))
 
 
 @pytest.mark.parametrize("grows_by", [0, 5])
@@ -499,7 +506,7 @@ def test_a_log_that_was_cut_below_a_read_is_an_error_however_far_it_has_grown(
 ) -> None:
     """KIP-320: what has these offsets now is not what comes next."""
     write(cluster, 4)
-    following = reader.read("orders", follow=True)
+    following = reader.read("orders", 0, follow=True)
     found = [next(following) for _ in range(4)]
     with cluster.changed:
         cluster.log().cut(2, leader_epoch=1)
@@ -508,11 +515,81 @@ def test_a_log_that_was_cut_below_a_read_is_an_error_however_far_it_has_grown(
         next(following)
     last = found[-1]
     with pytest.raises(LogTruncated, match="cut at 6"):
-        list(reader.read("orders", start=last.last_offset + 1, last_epoch=last.leader_epoch))
-    rest = reader.read("orders", start=6, last_epoch=found[1].leader_epoch)
+        list(reader.read("orders", 0, start=last.last_offset + 1, last_epoch=last.leader_epoch))
+    rest = reader.read("orders", 0, start=6, last_epoch=found[1].leader_epoch)
     assert numbers(list(rest)) == [*range(6, 6 + 3 * grows_by)]
 
 
 def test_a_place_is_an_offset_with_the_epoch_before_it(reader: Reader) -> None:
     with pytest.raises(InvalidRequest, match="last_epoch=3 is of the record before an offset"):
-        list(reader.read("orders", start="latest", last_epoch=3))
+        list(reader.read("orders", 0, start="latest", last_epoch=3))
+
+
+# All partitions of a topic
+
+
+def fill(cluster: FakeCluster, partition: int, *numbers: int) -> None:
+    with cluster.changed:
+        log = cluster.log("orders", partition)
+        for number in numbers:
+            batch = pa.record_batch([pa.array([number], pa.int64())], schema=SCHEMA)
+            log.append(batch, BatchMetadata(producer=99, sequence=len(log.batches)))
+        cluster.changed.notify_all()
+
+
+def test_a_topic_is_read_whole_each_partition_in_its_order(cluster: FakeCluster, reader: Reader) -> None:
+    for partition in range(3):
+        fill(cluster, partition, *range(10 * partition, 10 * partition + 4))
+    found = list(reader.read("orders"))
+    assert [(each.topic, each.partition, each.base_offset) for each in found] == [
+        ("orders", partition, offset) for partition in range(3) for offset in range(4)
+    ]
+    assert numbers(found) == [*range(4), *range(10, 14), *range(20, 24)]
+    assert numbers(list(reader.read("orders", start="latest"))) == []
+    assert numbers(list(reader.read("orders", columns=["number"], start_time=0))) == numbers(found)
+    assert {each.partition for each in reader.read("orders", 1)} == {1}
+
+
+def test_who_follows_a_topic_gets_what_comes_to_any_partition_and_to_new_ones(
+    cluster: FakeCluster, reader: Reader
+) -> None:
+    fill(cluster, 1, 1)
+    read = reader.read("orders", follow=True)
+    assert numbers([next(read)]) == [1]
+    fill(cluster, 2, 2)
+    assert numbers([next(read)]) == [2]
+    with cluster.changed:
+        cluster.logs[TopicPartition("orders", 3)] = FakeLog()
+    fill(cluster, 3, 3)
+    late = next(read)
+    assert (late.partition, numbers([late])) == (3, [3])
+    fill(cluster, 0, *range(100))
+    assert numbers([next(read) for _ in range(100)]) == [*range(100)], "more than wait at a time"
+
+
+def test_the_error_of_a_partition_ends_a_read_of_all(cluster: FakeCluster, reader: Reader) -> None:
+    fill(cluster, 0, 0, 1)
+    read = reader.read("orders", follow=True)
+    assert numbers([next(read), next(read)]) == [0, 1]
+    with cluster.changed:
+        cluster.log("orders", 0).cut(1, leader_epoch=1)
+        cluster.changed.notify_all()
+    with pytest.raises(LogTruncated):
+        list(read)
+
+
+def test_closing_ends_a_read_of_all_that_waits(cluster: FakeCluster) -> None:
+    reader = Reader(cluster.bootstrap)
+    fill(cluster, 0, 1)
+    read = reader.read("orders", follow=True)
+    assert numbers([next(read)]) == [1]
+    with ThreadPoolExecutor(1) as thread:
+        rest = thread.submit(list, read)
+        reader.close()
+        assert rest.result(WAIT_S) == []
+
+
+@pytest.mark.parametrize("asked", [{"start": 3}, {"stop": 3}, {"start": 0, "stop": 0}, {"last_epoch": 1}])
+def test_an_offset_is_of_one_partition(reader: Reader, asked: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="an offset is of one partition of orders: name that"):
+        reader.read("orders", **asked)
