@@ -227,8 +227,16 @@ class ReplicaLog(Protocol):
         """The segments, oldest first. They are contiguous, and none is empty."""
 
     def forget(self, before: Offset) -> None:
-        """Remove the segments that lie below `before` as a whole, except the last one. `before` is not above the high
-        watermark."""
+        """Forget the segments that lie below `before` as a whole, except the last one. `before` is not above the high
+        watermark. Some of their files may stay for `remove_leftover`."""
+
+    @property
+    def has_leftover(self) -> bool:
+        """Whether there are files for `remove_leftover`. May be asked without having the partition."""
+
+    def remove_leftover(self) -> None:
+        """Remove some files of segments that `forget` or `begin_anew` has dropped: so few that nobody waits for
+        long."""
 
     def begin_anew(self, log_start: Offset) -> None:
         """Remove everything, and begin an empty log at `log_start`, without an epoch."""

@@ -90,7 +90,7 @@ class _Gathered:
                 self._changed.notify_all()
 
     def _put(self, found: LogBatch) -> bool:
-        """False: nobody takes any more."""
+        """Add a batch once there is room. Return False if nobody takes any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or len(self._waiting) < ROOM * len(self._begun))
             if not self._is_over:

@@ -16,6 +16,7 @@ from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settin
 from spark_replication.core.law.acls import SETTING as ACLS
 from spark_replication.core.law.quotas import SETTING as QUOTAS
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
+from spark_replication.core.replica.clock import believing, is_believed
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.core.routing import NO_CHOICE
 from spark_replication.engine.copy_throttle import CopyThrottle
@@ -104,6 +105,8 @@ class BrokerLoop:
         self._carried_out = 0
         #: Whether this process has heard of the cluster's settings.
         self._configured = False
+        #: How far this broker's clock was ahead of ZooKeeper's as it registered. Replicas treat their logs accordingly.
+        self.clock_ahead_ms = 0
         #: Who may do what (core.law.acls). None until it has heard of that.
         self.acls: str | None = None
         #: How much each may take (core.law.quotas).
@@ -127,13 +130,15 @@ class BrokerLoop:
         settings: Mapping[str, Scalar] | None,
         controller_epoch: int,
         unreadable: Unreadable = ALL_READ,
+        clock_ahead_ms: int = 0,
     ) -> dict[str, str]:
         """Start what is assigned to this broker, as it was read from ZooKeeper after the registration (B1). What the
         broker knew before and ZooKeeper no longer has is forgotten. A partition that cannot be read is neither started
         nor quarantined: nobody here decides about it (Z1).
 
         `settings` are the cluster's. With None, those could not be read: the present settings stay, and a process that
-        has heard of none takes the ones that lose no record. Returns the error code of each partition, NONE for one
+        has heard of none takes the ones that lose no record. clock_ahead_ms: of ZooKeeper's clock (core.replica.clock).
+        Returns the error code of each partition, NONE for one
         that has started: a sick partition keeps no other from starting."""
         with self._learning():
             if self.me != me:
@@ -142,6 +147,9 @@ class BrokerLoop:
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
             self.refused.clear()  # every assigned partition is tried below
+            was_believed, self.clock_ahead_ms = is_believed(self.clock_ahead_ms), clock_ahead_ms
+            if is_believed(clock_ahead_ms) != was_believed:
+                self._reconfigure(self._configs)
             if settings is not None or not self._configured:
                 self._configure(LOSSLESS if settings is None else settings)
             self._registered.told(brokers)
@@ -433,7 +441,7 @@ class BrokerLoop:
         config = self._configs.get(name.topic)
         if config is None:
             raise UnknownTopicOrPartition(f"nothing is known of topic {name.topic} but its name: retry")
-        settings = with_topic(self._settings, config.settings)
+        settings = self._settings_of(config)
         log = self._logs.open(name, command.topic_id, settings)
         turns = Turns(self._locks(), self._post)
         replica = ReplicaLoop(
@@ -572,6 +580,9 @@ class BrokerLoop:
             self._throttle.configure(settings.reassignment_bytes_per_second)
             self._reconfigure(self._configs)
 
+    def _settings_of(self, config: TopicConfig) -> Settings:
+        return believing(with_topic(self._settings, config.settings), self.clock_ahead_ms)
+
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
         """Hand changed settings to the replicas that are open."""
         settings: dict[str, Settings] = {}
@@ -579,7 +590,7 @@ class BrokerLoop:
             config = changed.get(name.topic)
             if config is not None:
                 if name.topic not in settings:
-                    settings[name.topic] = with_topic(self._settings, config.settings)
+                    settings[name.topic] = self._settings_of(config)
                 with partition as replica:
                     replica.configure(settings[name.topic])
 

@@ -51,7 +51,8 @@ class FollowerRole:
             offset=view.log_end,
             last_epoch=view.epoch_before(view.log_end),
             clean_since=clean_since,
-            high_watermark=self.part.high_watermark,
+            # Not part.high_watermark: at the end of an idle partition this leader would tell nothing, ever.
+            high_watermark=self.part.served or 0,
         )
         return self._asked
 

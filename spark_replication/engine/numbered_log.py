@@ -79,7 +79,8 @@ class NumberedLog:
     def forget(self, before: Offset) -> None:
         """Removes whole segments below `before`. What is known of producers is saved first: it outlives their
         batches."""
-        if not any(segment.end <= before for segment in self._log.segments()[:-1]):
+        segments = self._log.segments()
+        if len(segments) < 2 or segments[0].end > before:
             return
         if self._producers:
             self._log.save_producers(self.known_below(before))

@@ -366,6 +366,9 @@ class ReplicaLoop:
     # Time, and the disk
 
     def tick(self, now_ms: int) -> None:
+        if self.log.has_leftover:  # before retention, which removes as many
+            with suppress(StorageFailed):  # the next tick tries again
+                self.log.remove_leftover()
         if isinstance(self._role, LeaderRole):
             self._role.tick(now_ms)
         self._own.flushing.tick(now_ms)
@@ -374,8 +377,9 @@ class ReplicaLoop:
 
     @property
     def waits_for_time(self) -> bool:
-        """Whether a tick should not be late: a flush is due by time, or the disk is to be tried again."""
-        return self._own.flushing.by_interval or self.disk_trouble.is_recent
+        """Whether a tick should not be late: a flush is due by time, the disk is to be tried again, or files of
+        forgotten segments are to go."""
+        return self._own.flushing.by_interval or self.disk_trouble.is_recent or self.log.has_leftover
 
     def _ask_leader(self) -> None:
         if isinstance(self._role, FollowerRole) and self._role.part.leader is not None:

@@ -37,6 +37,8 @@ class FetchPartition(Part, frozen=True, kw_only=True):
     #: The clean_since of the follower's registration. A membership that began before it is void: the follower may have
     #: lost records since (I8).
     clean_since: Epoch
+    #: How far the follower serves consumers by what this leader has told it; 0 if it serves nothing yet. The leader
+    #: answers a fetch at once if its own high watermark is above this.
     high_watermark: Offset = 0
 
     @property

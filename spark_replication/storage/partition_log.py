@@ -46,6 +46,7 @@ from spark_replication.storage.index import (
     numbered,
     whole_prefix,
 )
+from spark_replication.storage.leftover import Leftover
 from spark_replication.storage.log_flush import LogFlush
 from spark_replication.storage.pieces import cut
 from spark_replication.storage.recovery import (
@@ -93,8 +94,7 @@ class PartitionLog:
         self._cuts = recovered.cuts
         #: The segment of a failed write that is not cut away yet, and whether that write began the segment.
         self._torn: tuple[Segment, bool] | None = None
-        #: Segments below the log's start whose files are still there.
-        self._leftover: list[Segment] = []
+        self._leftover = Leftover()
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due for a flush.
         self._flushed_end = self._log_start
         self._folders_unflushed = {self._folder, self._folder.parent}
@@ -253,13 +253,22 @@ class PartitionLog:
             start = self._segments[gone].base
             self._start_at(start, gone, self._epochs.trimmed(start), max(self._high_watermark, start))
 
+    @property
+    def has_leftover(self) -> bool:
+        return bool(self._leftover) and not self._offline
+
+    def remove_leftover(self) -> None:
+        self._refuse_if_offline()
+        with self._disk("removing what the log has forgotten"):
+            self._leftover.remove_some()
+
     def begin_anew(self, log_start: Offset) -> None:
         if log_start <= self._log_end:
             # Cut from the end, the checkpoint lowered first: a crash in between must never look like a loss (I8).
             self.truncate(self._log_start)
             if log_start < self._log_start:
                 with self._disk("a new log start"):
-                    self._remove_leftover()  # else a partly removed segment might continue what is written below it
+                    self._leftover.remove_all()  # else a partly removed segment might continue what is written below it
                     self._recovery_point.fall_to(log_start)
                     self._lower_high_watermark(log_start)
         self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
@@ -396,6 +405,7 @@ class PartitionLog:
     def close(self) -> None:
         for segment in self._segments:
             segment.release()
+        self._leftover.release()
         self._offline = f"{self._folder} is closed"
 
     def _segment_to_lead(self, schema: bytes, timestamp_ms: int) -> Segment:
@@ -471,15 +481,10 @@ class PartitionLog:
                 segment.cut_torn()
             self._torn = None
 
-    def _remove_leftover(self) -> None:
-        while self._leftover:
-            self._leftover[-1].remove()
-            self._leftover.pop()
-
     def _start_at(self, log_start: Offset, gone: int, epochs: EpochHistory, high_watermark: Offset) -> None:
         """Move the log's start, and drop its first `gone` segments. Once the start is on the disk it holds, whatever
-        fails after that: what is left below is removed later, by the next recovery at the latest, which also finds the
-        epochs."""
+        fails after that: what is left below is removed later (storage.leftover), by the next recovery at the latest,
+        which also finds the epochs."""
         self._refuse_if_offline()
         with self._disk("a new log start"):
             if gone == len(self._segments):
@@ -492,10 +497,10 @@ class PartitionLog:
             self._high_watermarks.note(self._folder.name, high_watermark)
             self._not_flushed_from(self._log_end)
             self._flushed_end = max(self._flushed_end, log_start)
-            self._leftover += removed
+            self._leftover.add(removed)
         with suppress(OSError):
             self._epochs_file.save(epochs)
-            self._remove_leftover()
+            self._leftover.remove_some()
 
     def _lower_high_watermark(self, offset: Offset) -> None:
         self._high_watermarks.lower(self._folder.name, offset)

@@ -21,7 +21,7 @@ from spark_replication.model import Offset
 KEPT_FOR_EVER = -1
 
 
-class SegmentSize(msgspec.Struct, frozen=True):
+class SegmentSize(msgspec.Struct, frozen=True, gc=False):  # there may be very many, and they hold numbers alone
     """What retention needs to know of a segment."""
 
     base: Offset

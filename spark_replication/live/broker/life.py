@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.config import Settings
+from spark_replication.core.replica import clock
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.broker_host import (
     PAUSE_MS,
@@ -126,6 +127,8 @@ class BrokerLife:
         self._news: queue.SimpleQueue[StopAsked | Gone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
         self._registration: Registration | None = None
+        #: By this broker's clock: when it last asked to be registered, and when it was.
+        self._asked_ms = self._answered_ms = 0
         self._ticks = 0
         self._ticks_per_look = ticks_per_look(options.settings)
         self._has_served = False
@@ -345,7 +348,7 @@ class BrokerLife:
         return Done()
 
     def _register(self) -> Registered:
-        options = self._options
+        options, asked_ms = self._options, now_ms()
         self._registration, epoch = self._store.register(
             options.broker_id,
             host=options.host,
@@ -357,6 +360,7 @@ class BrokerLife:
             directory_mark=self._mark,
             continues=self._host.continues,
         )
+        self._asked_ms, self._answered_ms = asked_ms, now_ms()
         return Registered(epoch.epoch, epoch.clean_since)
 
     def _record(self) -> Done:
@@ -379,6 +383,7 @@ class BrokerLife:
             settings=None if read.unreadable.settings else read.settings.settings,
             controller_epoch=read.controller_epoch,
             unreadable=read.unreadable,
+            clock_ahead_ms=self._clock_ahead_ms(),
         )
         for partition, error in errors.items():
             if error != NONE:
@@ -403,6 +408,21 @@ class BrokerLife:
             extra={"epoch": me.epoch},
         )
         return Done()
+
+    def _clock_ahead_ms(self) -> int:
+        stamped_ms = self._store.registered_ms()
+        if stamped_ms is None:  # this registration is over: the next one tells
+            return self._loop.clock_ahead_ms
+        ahead = clock.ahead_ms(asked_ms=self._asked_ms, answered_ms=self._answered_ms, stamped_ms=stamped_ms)
+        if not clock.is_believed(ahead):
+            log.error(
+                "the clock of this host is %s s %s ZooKeeper's: this broker removes nothing because of its age, by "
+                "neither retention.ms nor producer.id.expiration.ms. Set the wrong clock right, then restart this "
+                "broker",
+                abs(ahead) // 1000,
+                "ahead of" if ahead > 0 else "behind",
+            )
+        return ahead
 
     def _own(self) -> tuple[Registration, Registered]:
         registration, registered = self._registration, self._host.registered

@@ -87,6 +87,12 @@ class BrokerMetrics:
         left_ms, lease_ms = self._lease.left_ms(self._now_ms()), self._lease.lease_ms
         yield gauge("broker_registered", "1 while this broker is registered, and has read its state.", me is not None)
         yield gauge("broker_epoch", "The epoch of its registration; -1: it has none.", -1 if me is None else me.epoch)
+        yield gauge(
+            "clock_ahead_seconds",
+            "Of this broker's clock, of ZooKeeper's at its registration; below 0: it is behind. More than five minutes "
+            "either way: this broker removes nothing because of its age.",
+            self._loop.clock_ahead_ms / 1000,
+        )
         yield gauge("zookeeper_connected", "1 while the session has a connection.", connected)
         yield gauge(
             "controller_known",

@@ -127,6 +127,13 @@ class MemoryLog:
         self.epochs = self.epochs.trimmed(start)
         self.high_watermark = max(self.high_watermark, start)
 
+    @property
+    def has_leftover(self) -> bool:
+        return False
+
+    def remove_leftover(self) -> None:
+        """Nothing is left: there are no files."""
+
     def begin_anew(self, log_start: Offset) -> None:
         self.log_start, self.records, self.epochs, self.high_watermark = log_start, [], EpochHistory(), log_start
 

@@ -129,6 +129,11 @@ class BrokerStore:
         self._registered = (broker_id, registration)
         return registration, epoch
 
+    def registered_ms(self) -> int | None:
+        """When ZooKeeper stored the registration, by its own clock. None if the node is another's, or gone."""
+        node = self._session.read_now(paths.broker_id(self._own_registration()[0]))
+        return None if node is None or node.owner != self._session.id else node.modified_ms
+
     def watch_own_registration(self, on_gone: Callable[[], None]) -> None:
         """Calls `on_gone` once, when the node is gone or the session is lost. On any thread: it must not block."""
         broker, _ = self._own_registration()

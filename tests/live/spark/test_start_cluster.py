@@ -62,7 +62,7 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
             listed = json.loads(command_line("topics", "--bootstrap", cluster.zookeeper, "--format", "json"))
             if not listed:
                 return []
-            shown = command_line("consume", "orders", "--bootstrap", address_of_broker(data), "--format", "json")
+            shown = command_line("consume", "orders", "-p", "0", "-b", address_of_broker(data), "--format", "json")
             return list(json.loads(shown))
 
         found = wait_for("the load's first rows", rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,18 @@ def test_registering_again_in_one_session_leaves_nothing_behind(cluster: Cluster
     for _ in range(3):
         leader.watch_own_registration(lambda: None)
     assert len(leader._session._listeners) == listeners
+
+
+def test_zookeeper_tells_when_it_stored_the_registration(
+    cluster: Cluster, controller: ControllerStore, leader: BrokerStore
+) -> None:
+    stored_ms = leader.registered_ms()
+    assert stored_ms is not None
+    assert abs(time.time() * 1000 - stored_ms) < 60_000, "its clock is this host's"
+    other = cluster.broker()
+    register(other, 1)  # of the same directory: that life is over
+    assert leader.registered_ms() is None
+    assert (other.registered_ms() or 0) >= stored_ms
 
 
 def test_an_isr_change_is_stored_at_its_version(cluster: Cluster, leader: BrokerStore) -> None:

@@ -204,7 +204,7 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
 ) -> None:
     as_csv(tmp_path / "rows.csv")
     run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", 0)
-    asked = ("consume", "-b", cluster.bootstrap, "orders", "--format", "json")
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "-p", 0, "--format", "json")
     ran = run(*asked, "--from", 3, "--to", 6, "-c", "number", "--prefer", "follower")
     assert json.loads(ran.out) == [{"_offset": n, "number": n} for n in range(3, 6)]
     assert set(cluster.served) == {2}
@@ -214,11 +214,24 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
     assert run(*asked, "--from", -1).exit == 2
 
 
+def test_consume_shows_all_partitions_unless_one_is_named(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    as_csv(tmp_path / "rows.csv")
+    for partition in (0, 2):
+        run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", partition)
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "-c", "number", "--format", "json")
+    rows = json.loads(run(*asked, "--max-rows", 100).out)
+    assert rows == [
+        {"_partition": partition, "_offset": offset, "number": offset} for partition in (0, 2) for offset in range(25)
+    ]
+    ran = run(*asked, "--from", 3)
+    assert (ran.exit, "an offset is of one partition of orders" in ran.err) == (1, True)
+
+
 def test_consume_starts_at_an_offset_a_named_place_or_a_time(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
     as_csv(tmp_path / "rows.csv")
     cluster.log().now_ms = 1_795_255_200_000
     run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", 0)
-    asked = ("consume", "-b", cluster.bootstrap, "orders", "--max-rows", 1, "--format", "json")
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "-p", 0, "--max-rows", 1, "--format", "json")
 
     def first(*options: object) -> list[int]:
         return [row["_offset"] for row in json.loads(run(*asked, *options).out)]

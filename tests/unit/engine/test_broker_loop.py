@@ -92,6 +92,7 @@ class Story:
         settings_of_cluster: Mapping[str, Scalar] | None = MappingProxyType({}),
         controller_epoch: int = -1,
         unreadable: Unreadable = ALL_READ,
+        clock_ahead_ms: int = 0,
     ) -> dict[str, str]:
         return self.loop.registered(
             me,
@@ -101,6 +102,7 @@ class Story:
             settings=settings_of_cluster,
             controller_epoch=controller_epoch,
             unreadable=unreadable,
+            clock_ahead_ms=clock_ahead_ms,
         )
 
     def parts(self) -> dict[TopicPartition, str]:
@@ -220,6 +222,44 @@ def test_what_a_tick_tells_the_followers_of_many_partitions_is_said_together() -
     story.links.said.clear()
     story.loop.tick(1, looks=False)
     assert story.links.said == [True]
+
+
+AHEAD_MS = 25 * 3_600_000
+YOUNG = {**CONFIGS, "foo": TopicConfig(schema="foo's", settings={"retention.ms": 5})}
+
+
+def written(story: Story, producer: int, sequence: int, *, now_ms: int) -> list[Place | ReplicationError]:
+    answers: list[Place | ReplicationError] = []
+    batch = PreparedBatch(1, b"x", 0, b"", producer, 0, sequence)
+    with story.loop.partition(FOO) as replica:
+        replica.produce(batch, acks=1, now_ms=now_ms, acknowledge=answers.append)
+    return answers
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_broker_whose_clock_is_not_zookeepers_removes_nothing_because_of_its_age(
+    *, known_before: bool, hidden: bool
+) -> None:
+    story = Story()
+    alone = command(state(1, [1], min_isr=1), 7)
+    if known_before or hidden:  # by an earlier registration, when the clock was right
+        story.registered(alone, configs=YOUNG)
+    if hidden:  # and it is read later
+        foo = Unreadable(topics=frozenset({"foo"}))
+        story.registered(configs={}, unreadable=foo, clock_ahead_ms=AHEAD_MS)
+        story.loop.read_hidden(ME, ([alone], ALL_READ))
+    else:
+        story.registered(alone, configs=YOUNG, clock_ahead_ms=AHEAD_MS)
+    story.log().rows_per_segment = 1
+    assert written(story, 8, 0, now_ms=0) == [Place(0, 0)]
+    assert written(story, 9, 0, now_ms=AHEAD_MS) == [Place(1, 1)]
+    story.loop.tick(AHEAD_MS, looks=True)
+    assert story.log().log_start == 0
+    assert written(story, 8, 0, now_ms=AHEAD_MS) == [Place(0, 0)], "sent again, and stored once"
+    story.registered(alone, configs=YOUNG, me=replace(ME, epoch=ME.epoch + 1))
+    story.loop.tick(2 * AHEAD_MS, looks=True)
+    assert story.log().log_start == 1, "the clock was set right"
 
 
 def noting(held: list[TopicPartition]) -> Holds:

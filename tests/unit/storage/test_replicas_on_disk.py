@@ -18,6 +18,7 @@ from spark_replication.errors import OffsetOutOfRange, ReplicationError, Storage
 from spark_replication.messages.replication import Diverging, FetchedPartition
 from spark_replication.sim.world.one_at_a_time import at_once
 from spark_replication.storage.flush_threads import FlushAtOnce
+from spark_replication.storage.leftover import REMOVED_AT_ONCE_MAX
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
@@ -83,6 +84,39 @@ class Replicas:
 
     def files(self, broker: int) -> dict[str, bytes]:
         return files_of(self._folder / str(broker))
+
+
+def test_very_many_segments_go_a_few_at_each_tick(open_log: Open, tmp_path: Path) -> None:
+    replicas = Replicas(open_log, tmp_path, retention_ms=HOUR_MS)
+    gone = 2 * REMOVED_AT_ONCE_MAX + 1
+    replicas.produce(gone, now_ms=0)
+    replicas.produce(1, now_ms=HOUR_MS)
+    replicas.replicate()
+    replicas.leader.tick(HOUR_MS + 1)
+    replicas.replicate()
+    for broker, replica in ((1, replicas.leader), (2, replicas.follower)):
+        assert (replica.log.log_start, replica.waits_for_time) == (2 * gone, True)
+        left = gone - REMOVED_AT_ONCE_MAX
+        while left:
+            assert len(replicas.files(broker)) == 2 * (left + 1)
+            assert min(replicas.files(broker)) == f"{2 * (gone - left):020}.arrow", "the oldest go first"
+            replica.tick(HOUR_MS + 1)
+            left = max(0, left - REMOVED_AT_ONCE_MAX)
+        assert (len(replicas.files(broker)), replica.waits_for_time) == (2, False)
+
+
+def test_a_log_that_is_closed_removes_no_more(open_log: Open, tmp_path: Path) -> None:
+    replicas = Replicas(open_log, tmp_path, retention_ms=HOUR_MS)
+    replicas.produce(REMOVED_AT_ONCE_MAX + 2, now_ms=0)
+    replicas.leader.tick(HOUR_MS + 1)
+    replicas.leader.log.close()
+    assert not replicas.leader.log.has_leftover
+    left = replicas.files(1)
+    assert len(left) == 4
+    replicas.leader.tick(HOUR_MS + 2)
+    assert replicas.files(1) == left
+    replicas.leader = replicas.opened(1)
+    assert len(replicas.files(1)) == 2, "recovery removes the rest"
 
 
 @pytest.mark.parametrize("flush", ["none", "always"])

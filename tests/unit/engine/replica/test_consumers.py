@@ -83,6 +83,45 @@ def test_a_follower_serves_nothing_before_its_leader_has_found_its_whole_log() -
         story.loop.read(0, bytes_max=9, to=None, any_replica=True)
 
 
+def test_a_follower_of_an_idle_partition_serves_after_one_answer_of_its_leader() -> None:
+    leader, story = Story((0, 4, 3)).told(), Story((0, 4, 3))
+    story.log.checkpoint(5)
+    story.loop.command(command(LED, 7), Me(2, 0, 0), 0)
+    assert story.loop.high_watermark == 5, "it knew so much of the leader before"
+    fetched_when_told(story, leader)
+    assert story.loop.read(0, bytes_max=9, to=None, any_replica=True) is not None
+    waits = story.loop.next_fetch()
+    assert waits is not None
+    leader.loop.fetch(waits, by=2, broker_epoch=0, now_ms=0)
+    leader.loop.tell_high_watermark()
+    assert leader.links.take() == [], "an idle partition costs no second answer"
+
+
+def test_a_follower_serves_what_its_leader_commits_though_it_knew_more_of_an_earlier_one() -> None:
+    led = state(1, [1, 2, 3])
+    leader, story = Story((0, 4, 3)).told(led), Story((0, 4, 3))
+    story.log.checkpoint(5)
+    story.loop.command(command(led, 7), Me(2, 0, 0), 0)
+    leader.fetch(2, 5)
+    for end in (3, 4):
+        leader.fetch(3, end)
+        assert leader.loop.high_watermark == end
+        fetched_when_told(story, leader)
+        assert story.loop.start_of("latest", any_replica=True) == end
+
+
+def fetched_when_told(story: Story, leader: Story) -> None:
+    """The follower's next fetch at the log end, answered because of the leader's high watermark alone."""
+    leader.links.take()
+    fetch = story.loop.next_fetch()
+    assert fetch is not None
+    leader.loop.fetch(fetch, by=2, broker_epoch=0, now_ms=0)
+    assert leader.links.take() == []
+    leader.loop.tell_high_watermark()
+    assert leader.links.take() == [2]
+    story.loop.fetch_answered(fetch, leader.answer(2), None)
+
+
 def test_a_read_begins_within_what_a_consumer_may_see() -> None:
     story = Story().told()
     assert [story.loop.start_of(start) for start in ("earliest", "latest", AtTime(0))] == [0, 0, 0]

@@ -149,6 +149,8 @@ def test_zookeeper_and_the_controller(broker: Broker) -> None:
     assert [broker.scraped().value(name) for name in names] == [1, 0]
     broker.zookeeper.known, broker.zookeeper.connected = ZooKeeper.known, False
     assert [broker.scraped().value(name) for name in names] == [0, 0]
+    broker.loop.clock_ahead_ms = -90_000
+    assert broker.scraped().value("clock_ahead_seconds") == -90
     broker.loop.session_lost()
     assert (broker.scraped().value("broker_registered"), broker.scraped().value("broker_epoch")) == (0, -1)
 
