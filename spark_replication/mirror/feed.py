@@ -304,7 +304,7 @@ class MirrorThread:
         except ReplicationError as error:
             self._failed(error, count)
             return False
-        except Exception as error:
+        except BaseException as error:
             log.exception("the mirror met an error that nobody expected: please report")
             self._failed(StorageFailed(f"the mirror at {self._path} was not written: {error!r}"), count)
             return False
@@ -356,7 +356,7 @@ class MirrorThread:
                 self._events.expire(self._settings.mirror_events_retention_ms)
         except ReplicationError as error:
             log.warning("%s; it is tidied later", error)
-        except Exception:
+        except BaseException:
             log.exception("the mirror met an error that nobody expected, and is tidied later: please report")
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> None:

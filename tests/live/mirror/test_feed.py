@@ -184,6 +184,35 @@ def test_a_table_that_somebody_removes_is_whole_again_once_all_is_told(path: str
     assert [(row["topic"], row["leader_epoch"]) for row in stored(path)] == [("orders", 0), ("payments", 3)]
 
 
+class PanicException(BaseException):
+    """What pyo3 raises where delta-rs panics: it is no Exception."""
+
+
+def panics(*_given: object, **_named: object) -> None:
+    raise PanicException("already shut down")
+
+
+def test_a_panic_of_delta_rs_is_the_mirrors_own_trouble(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = start()
+    with monkeypatch.context() as panicking:
+        panicking.setattr(DeltaFile, "merge", panics)
+        mirror.tell(everything(10, (command(), 10)))
+        wait_for(lambda: mirror.error is not None)
+        assert "already shut down" in str(mirror.error)
+    mirror.tell(everything(10, (command(), 10)))
+    mirror.flush(DEADLINE_S)
+    assert (topics(path), mirror.error) == (["orders"], None)
+    with monkeypatch.context() as panicking:
+        panicking.setattr(DeltaFile, "tidy", panics)
+        panicking.setattr(feed, "TIDY_S", 0.0)
+        tidied = start()
+        tidied.tell(everything(11, (command(leader_epoch=2), 11)))
+        wait_for(lambda: "is tidied later" in caplog.text)
+        tidied.flush(DEADLINE_S)
+
+
 def test_a_mistake_of_the_mirrors_own_is_its_own_trouble(
     path: str, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
