@@ -76,6 +76,8 @@ class MirrorThread:
         self._told = 0
         self._writing_up_to = 0
         self._written = 0
+        #: The report that told everything last.
+        self._all_told = 0
         self._flushing = 0
         self._wants_all = False
         self._closing = False
@@ -94,7 +96,8 @@ class MirrorThread:
     def tell(self, news: News) -> None:
         def put(now_ms: int) -> None:
             self._rows.tell(news, now_ms)
-            self._wants_all = self._wants_all and news.complete is None
+            if news.complete is not None:
+                self._wants_all, self._all_told = False, self._told + 1
 
         self._tell(put)
 
@@ -147,14 +150,19 @@ class MirrorThread:
             self._wants_all, self._error = True, None
             self._flushing += 1
             self._moved.wait_for(
-                lambda: self._ended or self._error is not None or (not self._wants_all and self._written >= self._told),
+                lambda: self._ended or self._error is not None or self._is_rebuilt,
                 timeout_s,
             )
             self._flushing -= 1
             if self._error is not None:
                 raise self._error
-            if self._ended or self._wants_all or self._written < self._told:
+            if not self._is_rebuilt:
                 raise RequestTimedOut(f"the tables at {self._path} are being written: ask again")
+
+    @property
+    def _is_rebuilt(self) -> bool:
+        """Whether everything has been told since it was wanted, and is written, whatever was told after it."""
+        return not self._wants_all and self._written >= self._all_told
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Ends the thread, after one last try to write what waits. Past the timeout that goes on in the background."""

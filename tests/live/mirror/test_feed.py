@@ -336,6 +336,28 @@ def test_a_rebuild_brings_back_what_somebody_removed_by_hand(path: str, start: S
     assert sorted(DeltaTable(PARTITIONS.path(path)).to_pyarrow_table()["partition"].to_pylist()) == [0, 1]
 
 
+def test_a_rebuild_does_not_wait_for_what_is_told_after_it(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load something is always told that is not written yet: here, with each write."""
+    mirror = start(interval_ms=20)
+    epochs, merge = iter(range(1, 1_000_000)), DeltaFile.merge
+
+    def told_meanwhile(*given: Any, **named: Any) -> None:
+        mirror.tell(changed((command("orders", 0, leader_epoch=(epoch := next(epochs))), 22 + epoch)))
+        merge(*given, **named)
+
+    mirror.tell(everything(20, (command("orders", 0), 10)))
+    mirror.flush(DEADLINE_S)
+    monkeypatch.setattr(DeltaFile, "merge", told_meanwhile)
+    with ThreadPoolExecutor(1) as aside:
+        rebuilt = aside.submit(mirror.rebuild, DEADLINE_S)
+        wait_for(lambda: mirror.wants_all)
+        mirror.tell(everything(21, (command("orders", 0), 10)))
+        rebuilt.result()
+    monkeypatch.undo()
+
+
 def test_what_keeps_tables_from_being_rebuilt_is_told(path: str, start: Start) -> None:
     Path(path).write_text("a file where the folder should be")
     mirror = start()
