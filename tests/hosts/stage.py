@@ -58,6 +58,8 @@ class Stage:
         zookeeper.start()
         self.spark = HostedSpark(bed, bed[CENTRE], [bed[name] for name in workers], cores=2)
         self.brokers = HostedBrokers(self.spark.workers)
+        #: The executors that were first seen beside a broker, and how many lines of state had been told then.
+        self._seen_beside: dict[int, tuple[list[int], int]] = {}
         settings: dict[str, Any] = {
             **token_settings(bed.directory),
             "security.token.in.clear": "true",
@@ -89,10 +91,25 @@ class Stage:
         self.driver.wait_healthy()
 
     def guarded_at_home(self) -> int | None:
-        """A broker that has an executor beside it, and so its guardian. An executor that went with its Worker comes
-        back anywhere: there is such a broker as long as the driver has more slots than there are hosts without one."""
-        brokers = self.brokers.pids()
-        return next((broker for broker in brokers if self.spark.executors(self.brokers.host(broker))), None)
+        """A broker whose guardian is in an executor beside it. An executor that went with its Worker comes back
+        anywhere: there is such a broker as long as the driver has more slots than there are hosts without one.
+
+        An executor that has just come may have no guardian yet, and its broker may be kept from afar until the
+        guardians gather again: whoever kills that one ends nobody's guardian. So the driver has to have told its state
+        since this executor was there, and not that its broker has no guardian on its host.
+        """
+        lines = self.commanding.status()
+        for broker in self.brokers.pids():
+            executors = self.spark.executors(self.brokers.host(broker))
+            if not executors:
+                self._seen_beside.pop(broker, None)
+                continue
+            seen, told = self._seen_beside.setdefault(broker, (executors, len(lines)))
+            if seen != executors:
+                self._seen_beside[broker] = executors, len(lines)
+            elif len(lines) > told and f"broker {broker} has no guardian on its host" not in lines[-1]:
+                return broker
+        return None
 
     @contextmanager
     def loaded(self, topic: str) -> Iterator[Load]:
