@@ -83,7 +83,8 @@ class Replica(NamedTuple):
 
 
 class Reader:
-    """Reads partitions. Thread-safe; a forked process makes its own.
+    """Reads topics. Thread-safe. Of no use in a fork: a process that is to make a Reader of its own is started by spawn
+    or forkserver.
 
     - `security`: settings by name (security.mode, …), or a Security.
     - `prefer`: the replica to read from, as long as it is in sync and answers: "leader", any "follower", the broker of

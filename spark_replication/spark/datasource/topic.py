@@ -227,7 +227,8 @@ _readers: dict[tuple[object, ...], Reader] = {}
 
 def _reader_of(options: LogOptions) -> Reader:
     """The process's reader for these options. Spark gives the next task to the same process, and to connect anew would
-    take longer than a small task. A forked process makes its own reader."""
+    take longer than a small task. A process that Spark forks later has a number of its own,
+    and makes its own reader: the daemon that it is a fork of has asked nobody anything."""
     prefer: Preference = "near" if options.local_reads else "leader"
     key = (os.getpid(), options.bootstrap, prefer, options.deadline_ms, *sorted(options.security.items()))
     if key not in _readers:
