@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, get_args
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.law.partition_change import effective_min_isr, with_isr
@@ -22,12 +22,14 @@ from spark_replication.core.law.writes import (
 from spark_replication.core.replica.producers import REMEMBERED, Place
 from spark_replication.core.replica.replica import Leading, Me, end_of_epoch
 from spark_replication.engine.copy_throttle import CopyThrottle
+from spark_replication.engine.reads import look
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import NONE
+from spark_replication.messages.records import ReadTicket
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, PartitionState, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, NamedOffset, PartitionState, ReplicaOf, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.sim.scenarios.expectation import (
     BadScenario,
@@ -355,13 +357,25 @@ class LogScenario:
         self._command(replica, self._stored)
 
     def _read(self, argument: Any) -> None:
-        keys = expect_keys(argument, "read", {"from", "at"}, {"from"})
+        """A consumer's read. `to: end`: it ends where there are no more records, and else it waits for some. `after`:
+        the leader epoch of the record that it has read before."""
+        keys = expect_keys(argument, "read", {"from", "at", "to", "after"}, {"from"})
+        if keys.get("to", "end") != "end":
+            raise BadScenario(f"to is end, not {keys['to']!r}")
         loop = self._loops[self._known(keys["at"]) if "at" in keys else self._leader]
-        found = loop.read(expect_int(keys["from"], "from"), bytes_max=1 << 40, to=None)
-        if found is None:
+        start = keys["from"] if keys["from"] in get_args(NamedOffset) else expect_int(keys["from"], "from")
+        ticket = ReadTicket(
+            topic=loop.partition.topic,
+            partition=loop.partition.partition,
+            from_offset=start,
+            last_epoch=expect_int(keys["after"], "after") if "after" in keys else None,
+            max_wait_ms=0 if "to" in keys else 1,
+        )
+        looked = look(loop, ticket, None, 1 << 40)
+        if looked.records is None:
             self._answer = "empty"
         else:
-            offsets = [found.first_offset, found.next_offset - 1]
+            offsets = [looked.records.first_offset, looked.records.next_offset - 1]
             self._answer = {"records": offsets, "high_watermark": loop.high_watermark}
 
     def _end_of(self, argument: Any) -> None:
