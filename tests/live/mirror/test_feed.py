@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,11 @@ from deltalake import DeltaTable
 from spark_replication.core.controller.news import News
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
-from spark_replication.mirror import feed
+from spark_replication.mirror import delta_file, feed
 from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.facts import term_of
 from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.latest_rows import LatestRows
+from spark_replication.mirror.latest_rows import MUCH, LatestRows
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS
 from spark_replication.model import TopicPartition
@@ -144,6 +146,39 @@ def test_a_thousand_changes_are_few_writes_and_nobody_waits_for_them(path: str, 
     assert slowest_s < 1.0  # a write, or the pause between two, is not waited for
     assert DeltaTable(PARTITIONS.path(path)).version() - first <= 20
     assert {row["partition"]: row["zxid"] for row in stored(path)} == {0: 1_000, 1: 1_001, 2: 998, 3: 999}
+
+
+def much_is_told_during_a_write(
+    mirror: MirrorThread, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]
+) -> None:
+    """A confirmation of orders-3, and more rows than are written together with it. Afterwards, but before that write
+    ends, `then` is called."""
+    writes, told, merge = threading.Event(), threading.Event(), DeltaFile.merge
+
+    def held(file: DeltaFile[Any], *given: Any, **named: Any) -> None:
+        merge(file, *given, **named)
+        writes.set()
+        assert told.wait(DEADLINE_S)
+
+    monkeypatch.setattr(DeltaFile, "merge", held)
+    mirror.tell(changed((command(leader_epoch=1), 11)))
+    assert writes.wait(DEADLINE_S)
+    mirror.confirmed(ORDERS_3, command().topic_id, 1)
+    mirror.tell(changed(*((command("payments", number), 12) for number in range(MUCH + 1))))
+    then()
+    told.set()
+
+
+def test_a_flush_is_not_content_with_the_rows_that_go_first(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While much waits, what leaders have confirmed is a write of its own, and the rest is the next one."""
+    mirror = start()
+    much_is_told_during_a_write(mirror, monkeypatch, then=lambda: None)
+    mirror.flush(DEADLINE_S)
+    assert mirror.pending == 0
+    assert [row["active_epoch"] for row in stored(path) if row["topic"] == "orders"] == [1]
+    assert len(stored(path)) == MUCH + 2
 
 
 def test_a_failing_path_is_reported_once_and_tried_again(
@@ -286,6 +321,72 @@ def test_a_table_that_cannot_be_written_is_not_said_to_be_fresh(path: str, start
     assert (status(path)["problems"], mirror.error) == ([], None)
 
 
+def test_before_any_row_is_told_there_is_no_status(path: str, start: Start) -> None:
+    mirror = start(heartbeat_ms=1)
+    for _ in range(2):  # the thread takes the second after the status was due
+        mirror.confirmed(ORDERS_3, command().topic_id, 7)  # of a partition that it does not know
+        mirror.flush(DEADLINE_S)
+    assert status(path) == {"zxid": None}
+    mirror.tell(everything(20, (command(), 10)))
+    wait_for(lambda: status(path)["zxid"] == 20)
+
+
+def test_the_status_counts_no_event_whose_row_is_missing(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next controller reads the events after that number, to know what rows were."""
+
+    def full(*_given: object, **_named: object) -> None:
+        raise StorageFailed("no space left on device")
+
+    died = thread(path, TELLER._replace(controller_epoch=3), heartbeat_ms=600_000)
+    died.tell(everything(20, (command(), 10)))
+    died.flush(DEADLINE_S)
+    with monkeypatch.context() as failing:
+        failing.setattr(DeltaFile, "merge", full)
+        died.tell(changed((command(leader_epoch=1), 31)))
+        wait_for(lambda: died.error is not None)
+        died.close(DEADLINE_S)
+    mirror = start()
+    mirror.tell(everything(40, (command("payments"), 12), unreadable=Unreadable(topics=frozenset({"orders"}))))
+    wait_for(lambda: status(path)["zxid"] == 40)
+    assert (status(path)["controller_epoch"], status(path)["event"]) == (4, -1)
+    mirror.tell(everything(41, (command(leader_epoch=1), 31), (command("payments"), 12)))
+    wait_for(lambda: status(path)["zxid"] == 41)
+    assert term_of(status(path)["event"]) == 4
+
+
+def test_the_status_says_what_is_wrong_without_waiting_for_the_heartbeat(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, merge, changing = start(heartbeat_ms=600_000), DeltaFile.merge, ["2 brokers are gone"]
+    mirror.tell(everything(20, (command(), 10)))
+    wait_for(lambda: status(path)["zxid"] == 20)
+
+    def changes_meanwhile(file: DeltaFile[Any], *given: Any, **named: Any) -> None:
+        if changing:
+            mirror.heed([changing.pop()])
+        merge(file, *given, **named)
+
+    monkeypatch.setattr(DeltaFile, "merge", changes_meanwhile)
+    mirror.heed(["1 broker is gone"])
+    wait_for(lambda: status(path)["problems"] == ["2 brokers are gone"])
+
+
+def test_a_table_that_was_written_often_is_tidied_before_its_hour(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_file, "WRITES_UNTIDY", 3)
+    mirror = start()
+    for number in range(4):  # it is tidied before the fourth write
+        assert mirror.error is None
+        mirror.tell(changed((command("orders", number), 10 + number)))
+        mirror.flush(DEADLINE_S)
+    operations = [each["operation"] for each in DeltaTable(PARTITIONS.path(path)).history()]
+    assert operations.count("MERGE") == 4
+    assert "OPTIMIZE" in operations
+
+
 @pytest.mark.parametrize("fails", ["open", "tidy"])
 def test_a_mistake_beside_the_writes_does_not_end_the_mirror(
     path: str, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
@@ -319,6 +420,17 @@ def test_closing_gives_up_after_a_last_try(path: str, start: Start) -> None:
     mirror.tell(changed((command(), 10)))
     mirror.close(DEADLINE_S)
     assert mirror.pending == 1
+    with pytest.raises(RequestTimedOut, match="has ended"):
+        mirror.flush(DEADLINE_S)
+
+
+def test_closing_writes_all_that_waits_though_some_rows_go_first(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = start()
+    much_is_told_during_a_write(mirror, monkeypatch, then=lambda: mirror.close(timeout_s=0))
+    mirror.close(DEADLINE_S)
+    assert (mirror.pending, len(stored(path))) == (0, MUCH + 2)
 
 
 def test_a_rebuild_brings_back_what_somebody_removed_by_hand(path: str, start: Start) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_replication.core.controller.news import News
 from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import StorageFailed
 from spark_replication.mirror.chain import Chain, Part, Seen, Told
@@ -234,3 +235,48 @@ def test_what_others_told_and_showed_and_is_there_still_vanishes_with_what_is_to
     now.rows.tell(everything(45, (command("payments", leader_epoch=3), 12)), 100)
     ((part, gone),) = now.next().vanished
     assert (part.table, [each.key for each in gone]) == (PARTITIONS, [ORDERS_3])
+
+
+def test_what_others_tell_of_still_and_did_not_show_yet_is_not_taken_for_gone() -> None:
+    """The events are read anew whenever somebody else has written them. An event that is still among them may be of a
+    row that its table does not have yet."""
+    now = Controller()
+    now.chain.read([("partitions", ORDERS_3, seen(8, 4)), ("partitions", PAID_3, seen(9, 2, "payments"))])
+    now.chain.read([("partitions", ORDERS_3, seen(8, 4)), ("partitions", PAID_3, seen(9, 2, "payments"))])
+    now.rows.tell(everything(20, (command(leader_epoch=5), 12)), 100)
+    told = now.next()
+    assert gist(told.events) == [("elected", 4, 5, 12)]
+    assert [each.key for _, gone in told.vanished for each in gone] == [PAID_3]
+
+
+def test_what_others_showed_is_looked_for_once() -> None:
+    """Its table forgets it later. By then this controller has told itself that it is gone."""
+    now = Controller(shown={ORDERS_3: seen(8, 4)})
+    now.chain.read([("partitions", ORDERS_3, seen(8, 4))])
+    now.chain.read([])
+    now.rows.tell(everything(20, (command(leader_epoch=5), 12)), 100)
+    assert gist(now.next().events) == [("elected", 4, 5, 12)]
+    now.written()
+    now.rows.tell(News(deleted=(("orders", 30),)), 200)
+    assert gist(now.next().events) == [("removed", 5, None, 30)]
+    now.written()
+    now.shown.clear()
+    now.looked.clear()
+    now.rows.tell(changed((command(leader_epoch=0), 40)), 300)
+    assert gist(now.next().events) == [("created", None, 0, 40)]
+    assert now.looked == [{ORDERS_3}], "to know what it was"
+
+
+def test_what_was_heard_of_a_row_in_an_earlier_write_says_nothing_of_what_others_told_since() -> None:
+    """A deposed controller tells on of a row while this one writes others."""
+    now = Controller()
+    now.rows.tell(changed((command(leader_epoch=4), 10)), 100)
+    assert gist(now.next().events) == [("created", None, 4, 10)]
+    now.written()
+    now.chain.read([("partitions", ORDERS_3, seen(12, 5))])
+    now.rows.tell(changed((command("payments"), 11)), 200)
+    assert gist(now.next().events) == [("created", None, 0, 11)]
+    now.written()
+    assert now.chain.is_behind
+    now.rows.tell(changed((command(leader_epoch=6), 13)), 300)
+    assert gist(now.next().events) == [("elected", 5, 6, 13)]

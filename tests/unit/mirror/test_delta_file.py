@@ -139,6 +139,26 @@ def test_who_lost_a_race_looks_again_before_it_writes(file: File, uri: str) -> N
     assert [found["partition"] for found in stored(uri)] == [3, 4, 5]
 
 
+def test_a_merge_is_stored_on_the_version_that_it_was_made_on_only(file: File, uri: str) -> None:
+    """Even if nothing contradicts it: a vacuum of another writer may have removed the files of this merge, which no
+    version names yet."""
+    merge(file, [FIRST])
+    merge(file, [row(command(leader_epoch=6), 11)])
+    seen: list[int] = []
+
+    def rows(opened: DeltaTable) -> pa.Table:
+        seen.append(opened.version())
+        if len(seen) == 1:
+            other = DeltaTable(uri)
+            assert other.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+            assert other.version() > opened.version()
+        return PARTITIONS.rows([row(command("orders", 4), 12)], [])
+
+    file.merge(rows)
+    assert len(seen) == 2
+    assert [found["partition"] for found in stored(uri)] == [3, 4]
+
+
 def test_a_write_of_nothing_new_makes_no_version(file: File, uri: str) -> None:
     merge(file, [FIRST])
     before = DeltaTable(uri).version()
@@ -285,6 +305,25 @@ def test_who_appends_knows_what_others_appended_in_the_meantime(events: DeltaFil
     append(events, 1)
     append(DeltaFile(EVENTS, events.uri, CLUSTER), 2)
     assert append(events, 2, 3) == [1, 2]
+    assert numbers_in(events) == [1, 2, 3]
+
+
+def test_rows_are_appended_to_the_version_that_they_were_made_for_only(events: DeltaFile[EventRow]) -> None:
+    """Even if nothing contradicts them: here another writer has compacted the table meanwhile."""
+    append(events, 1)
+    append(events, 2)
+    lasts = []
+
+    def rows(opened: DeltaTable, last: int) -> tuple[pa.Table, int]:
+        lasts.append(last)
+        if len(lasts) == 1:
+            other = DeltaTable(events.uri)
+            other.optimize.compact()
+            assert other.version() > opened.version()
+        return EVENTS.rows([event(3)], []), 3
+
+    events.append(rows)
+    assert lasts == [2, 2]
     assert numbers_in(events) == [1, 2, 3]
 
 

@@ -50,6 +50,7 @@ def test_small_ranges_are_read_by_one_task_as_long_as_they_are_small_together() 
         ({0: 1, 1: 1_000}, 10, {0: 1, 1: 9}),  # its share is less than a row
         ({0: 5, 1: 5, 2: 5}, 2, {0: 1, 1: 1, 2: 0}),
         ({0: 0, 1: 7}, 3, {0: 0, 1: 3}),
+        ({0: 0, 1: 5, 2: 5}, 3, {0: 0, 1: 2, 2: 1}),  # no share of nothing, though a row is left
     ],
 )
 def test_a_limit_is_shared_out_by_what_there_is(
