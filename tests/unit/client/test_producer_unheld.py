@@ -29,8 +29,19 @@ write()
 """
 
 
-def ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("producer")]
+#: The threads that were there before a test, of whatever other tests have left.
+Before = set[threading.Thread]
+
+
+@pytest.fixture
+def before() -> Before:
+    return set(threading.enumerate())
+
+
+def since(before: Before) -> list[str]:
+    """The names of the threads of producers that have come since, and are there."""
+    there = set(threading.enumerate()) - before
+    return sorted(thread.name for thread in there if thread.name.startswith("producer"))
 
 
 def descriptors() -> int:
@@ -45,23 +56,23 @@ def test_what_a_function_sent_and_dropped_is_written_though_the_program_ends_at_
     assert cluster.log().numbers == list(range(50))
 
 
-def test_what_was_given_to_a_producer_is_written_though_nobody_holds_it(cluster: FakeCluster) -> None:
+def test_what_was_given_to_a_producer_is_written_though_nobody_holds_it(cluster: FakeCluster, before: Before) -> None:
     with cluster.silent():
         futures = send(Producer(cluster.bootstrap, deadline_ms=15_000), 50)
         assert not any(future.done() for future in futures)
     assert offsets(futures) == list(range(50))
-    eventually(lambda: not ours(), "its threads end")
+    eventually(lambda: not since(before), "its threads end")
 
 
-def test_producers_that_nobody_holds_leave_no_thread_and_no_descriptor(cluster: FakeCluster) -> None:
+def test_producers_that_nobody_holds_leave_no_thread_and_no_descriptor(cluster: FakeCluster, before: Before) -> None:
     with Producer(cluster.bootstrap) as first:  # what is opened once in a process
         first.send("orders", numbers(0), 0).result(WAIT_S)
-    eventually(lambda: not ours(), "its threads end")
-    before = descriptors()
+    eventually(lambda: not since(before), "its threads end")
+    open_before = descriptors()
     for _ in range(10):
         Producer(cluster.bootstrap).send("orders", numbers(1), 0).result(WAIT_S)
-    eventually(lambda: not ours(), "their threads end")
-    eventually(lambda: descriptors() <= before, "their descriptors are closed")
+    eventually(lambda: not since(before), "their threads end")
+    eventually(lambda: descriptors() <= open_before, "their descriptors are closed")
 
 
 def test_what_nobody_waits_for_and_cannot_be_written_is_told_in_the_log(
