@@ -454,7 +454,7 @@ def test_what_was_refused_and_could_not_be_sent_again_is_surely_not_written(clus
         return NotLeader("another will be elected")
 
     cluster.refuse = refuse
-    with Producer(cluster.bootstrap, deadline_ms=1_500) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
         error = failure(producer.send("orders", numbers(1), 0))
         assert isinstance(error, LeaderNotAvailable)
         assert not error.maybe_written
