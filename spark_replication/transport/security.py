@@ -201,9 +201,11 @@ class Security:
 
     def caller_at(self, channel: Channel, proven: Caller) -> Caller:
         """Who has this connection, after its handshake."""
-        name = channel.peer_name if isinstance(channel, TlsChannel) else ""
-        found, tls = self.known(proven, name), self.tls
-        return found if found.mark or not name or tls is None else found._replace(mark=tls.mark)
+        if not isinstance(channel, TlsChannel):
+            return self.known(proven, "")
+        name = channel.peer_name
+        found = self.known(proven, name)
+        return found if found.mark or not name else found._replace(mark=channel.mark)
 
     # Replication
 
@@ -220,7 +222,9 @@ class Security:
             return connection
         if tls.as_server is None:
             _refuse_to_serve()
-        return TlsChannel.accepted(connection, tls.as_server, timeout_s)
+        channel = TlsChannel.accepted(connection, tls.as_server, timeout_s)
+        channel.mark = tls.mark  # of now it would be too new: a peer may take its time to shake hands
+        return channel
 
     # Where to listen
 

@@ -39,6 +39,8 @@ class TlsChannel:
     """Use `connected` or `accepted`."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, server_name: str | None) -> None:
+        #: Of the CAs that its handshake went by, where this side was called: see Tls.
+        self.mark = ""
         self._connection = connection
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         #: None once this is closed.

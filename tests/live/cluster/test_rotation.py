@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import threading
@@ -25,6 +26,8 @@ SCHEMA = pa.schema([("number", pa.int64())])
 BATCH = pa.record_batch([pa.array([1])], schema=SCHEMA)
 CONFIG = {"page.enabled": False}
 DEADLINE_S = 30.0
+
+log = logging.getLogger(__name__)
 
 
 class Work:
@@ -84,7 +87,9 @@ def put(file: Path, content: str) -> None:
 
 
 def is_refused(producer: sr.Producer, *errors: type[ReplicationError]) -> bool:
-    return isinstance(producer.send("orders", BATCH, 0).exception(DEADLINE_S), errors)
+    answer = producer.send("orders", BATCH, 0).exception(DEADLINE_S)
+    log.warning("answered: %r", answer)  # shown if the test fails
+    return isinstance(answer, errors)
 
 
 def test_tokens_are_replaced(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.files import LocalFiles, StoredRange
+from spark_replication.transport.caller import ANYBODY
 from spark_replication.transport.frames import (
     RECEIVE_BYTES,
     ROOM_BYTES_MIN,
@@ -422,6 +423,25 @@ def test_a_handshake_that_never_ends_is_given_up(
     finally:
         stop.set()
         dripping.join()
+
+
+def test_a_connection_is_known_while_the_cas_are_trusted_that_its_handshake_was_made_with(
+    parties: Parties, tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    """Its certificate may be of a CA that has gone between its handshake and its first frame."""
+    trusted = tmp_path / "trusted"
+    trusted.write_bytes(parties.ours.file.read_bytes())
+    settings = tls_settings(parties.ours, parties.ours.issue("server"), mutual=True)
+    security = read_security(settings_from({**settings, "security.tls.ca.file": str(trusted)}))
+    server = Server(sockets[1], security)
+    parties.broker.connected(sockets[0], HOST, TIMEOUT_S)
+    assert server.outcome() is None
+    assert server.channel is not None
+    assert security.is_known(security.caller_at(server.channel, ANYBODY).mark)
+    trusted.write_bytes(parties.theirs.file.read_bytes())
+    assert security.certificates is not None
+    assert security.certificates.look()
+    assert not security.is_known(security.caller_at(server.channel, ANYBODY).mark)
 
 
 def test_what_is_closed_holds_nothing_whoever_refers_to_it(pair: tuple[TlsChannel, TlsChannel]) -> None:
