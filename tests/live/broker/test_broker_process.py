@@ -44,6 +44,15 @@ def produce(cluster: Cluster, leader: int, first: int, batches: int) -> None:
     put.close()
 
 
+def is_written(cluster: Cluster, leader: int, first: int) -> bool:
+    """One batch. Until the leader knows of enough members it refuses it, and writes nothing."""
+    put = Put(cluster.client(leader), "orders")
+    put.send(rows(first, ROWS))
+    answer = put.answer()
+    put.close()
+    return answer == {"base_offset": first, "last_offset": first + ROWS - 1}
+
+
 def same_on_all(cluster: Cluster, brokers: tuple[int, ...]) -> bool:
     first, *others = (cluster.data_files(broker, "orders") for broker in brokers)
     return bool(first) and all(other == first for other in others)
@@ -297,7 +306,8 @@ def test_a_log_that_was_cut_in_mid_batch_recovers_and_catches_up(start_cluster: 
         return stored.isr == {1, 2} and stored.epochs[1] == epoch
 
     eventually(is_member_again, "the leader has dropped it, and let it in again once it had caught up")
-    produce(cluster, 2, 20 * ROWS, 5)
+    eventually(lambda: is_written(cluster, 2, 20 * ROWS), "the leader, too, has read that ZooKeeper took it")
+    produce(cluster, 2, 21 * ROWS, 4)
     eventually(lambda: same_on_all(cluster, (1, 2)), "the cut log is whole again")
 
 
