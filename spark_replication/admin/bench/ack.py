@@ -1,5 +1,6 @@
 """Measures how long a row waits for its acknowledgement at a fixed rate, as users' producers see it, and Kafka's own
-producer in turn with ours. Each is a process of its own, sends a row when it is due, and lingers for no other.
+producer in turn with ours. Each is a process of its own, sends a row when it is due, and lingers for no other. Before
+that it sends as many as it can until it is warm: see programs.warm_up.
 
 A case may have something go on meanwhile, as fast as each side does it.
 """
@@ -8,18 +9,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from spark_replication.admin.bench.beside import filled, going_on
 from spark_replication.admin.bench.load import Latency, percentiles
+from spark_replication.admin.bench.programs import Programs, decoded_ns, kept, warm_up
 from spark_replication.admin.bench.replicate import RECENT, Progress
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Paced, Side
-from spark_replication.admin.bench.sides import in_turns, ratios, run
+from spark_replication.admin.bench.sides import in_turns, ratios
 
-WARM_UP_S = 5.0  # Java compiles its code meanwhile
+WARM_UP_ROWS = 100_000  # in a round, as fast as they go
+BEGIN_S = 1.0  # of each measurement, which do not count
 
 
 class Figures(Paced, frozen=True, kw_only=True):
@@ -54,7 +59,7 @@ class Acked(NamedTuple):
 def ack(
     sides: Sequence[Side], cases: Sequence[Paced], *, seconds: float, rounds: Rounds, progress: Progress
 ) -> Iterator[Figures]:
-    """Send for so many seconds in each round of each case, after a warm-up."""
+    """Send for so many seconds in each round of each case."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
 
@@ -64,21 +69,35 @@ def _measured(
 ) -> list[list[Acked]]:
     """What each side took in each round."""
     topic = f"ack-{case.row_bytes}-{case.rows_per_s}-{case.partitions}"
-    warm_up, rows = (max(1, int(each * case.rows_per_s)) for each in (WARM_UP_S, seconds))
+    what = f"{case.rows_per_s} rows of {case.row_bytes} bytes a second"
     found: list[list[Acked]] = [[] for _ in sides]
-    for side in sides:
-        side.create(topic, case.partitions, RECENT)
-    with filled(sides, case.meanwhile, progress):
+    with filled(sides, case.meanwhile, progress), ExitStack() as running:
+        programs = []
+        for side in sides:
+            side.create(topic, case.partitions, RECENT)
+            program = running.enter_context(kept(side, side.paced(topic, case)))
+            rate = partial(_rate, program, case)
+            warm_up(WARM_UP_ROWS, rate, rounds.warm_up_s, f"{what}, {side.name}", progress)
+            programs.append(program)
         for place, side in in_turns(sides, rounds):
             with going_on(side, case.meanwhile) as rates:
-                (printed,), _ = run(side, side.paced(topic, case, warm_up=warm_up, rows=rows))
-            took = percentiles([ns / 1e9 for ns in msgspec.json.decode(printed, type=list[int])])
-            acked = Acked(took, rates)
-            progress(f"{case.rows_per_s} rows of {case.row_bytes} bytes a second, {side.name}: {acked}")
+                took_ns = _paced(programs[place], case, seconds)
+            acked = Acked(percentiles([ns / 1e9 for ns in took_ns]), rates)
+            progress(f"{what}, {side.name}: {acked}")
             found[place].append(acked)
     for side in sides:
         side.delete(topic)
     return found
+
+
+def _rate(program: Programs, case: Paced) -> float:
+    (took_ns,) = decoded_ns(program.ask(f"0 {WARM_UP_ROWS}"))
+    return WARM_UP_ROWS * case.row_bytes / took_ns * 1e3
+
+
+def _paced(program: Programs, case: Paced, seconds: float) -> list[int]:
+    begin, rows = (max(1, int(each * case.rows_per_s)) for each in (BEGIN_S, seconds))
+    return decoded_ns(program.ask(f"{case.rows_per_s} {begin + rows}"))[begin:]
 
 
 def _figures(case: Paced, ours: Sequence[Acked], kafkas: Sequence[Acked] = ()) -> Figures:

@@ -10,10 +10,10 @@ from typing import assert_never
 
 import msgspec
 
-from spark_replication.admin.bench.producing import Done
+from spark_replication.admin.bench.programs import ended, ready, send
 from spark_replication.admin.bench.replicate import WHOLE, Progress
 from spark_replication.admin.bench.side import Meanwhile, Rows, Side
-from spark_replication.admin.bench.sides import ended, ready, run
+from spark_replication.admin.bench.talking import Done
 
 TOPIC = "beside"
 ROWS = Rows(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=3)
@@ -30,7 +30,7 @@ def filled(sides: Sequence[Side], meanwhile: Meanwhile, progress: Progress) -> I
         return
     for side in sides:
         side.create(TOPIC, ROWS.partitions, WHOLE, REPLICAS)
-        run(side, side.producer(TOPIC, ROWS, warm_up=1, batches=_batches() - 1))
+        send(side, TOPIC, ROWS, _batches())
         progress(f"{TOPIC}: {side.name} has {MIB} MiB")
     yield
     for side in sides:

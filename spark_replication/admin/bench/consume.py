@@ -1,24 +1,24 @@
 """Measures a reader as users run it, of a topic with three partitions say, and Kafka's own consumer in turn with it.
 
-What is read was written a moment before, and is in memory. The first third is a warm-up: Java compiles its code
-meanwhile. Our reader has a thread for each partition, and Kafka's has one for all. The processor time has the start of
-the program in it.
+What is read was written a moment before, and is in memory; readers and brokers are warm: see programs.warm_up. Our
+reader has a thread for each partition, and Kafka's has one for all.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from spark_replication.admin.bench.programs import Programs, kept, send, warm_up
 from spark_replication.admin.bench.replicate import WHOLE, Progress
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
-from spark_replication.admin.bench.sides import in_turns, ratios, run
-
-WARM_UP_SHARE = 1 / 3
+from spark_replication.admin.bench.sides import in_turns, ratios
 
 
 class Figures(Rows, frozen=True, kw_only=True):
@@ -56,27 +56,37 @@ def _measured(
 ) -> list[list[Consumed]]:
     """What each side did in each round."""
     topic = f"consume-{case.row_bytes}-{case.batch_bytes}-{case.partitions}"
-    batches = max(2, total // (case.rows_a_batch * case.row_bytes))
+    batches = max(1, total // (case.rows_a_batch * case.row_bytes))
+    rows = batches * case.rows_a_batch
     found: list[list[Consumed]] = [[] for _ in sides]
-    for side in sides:
-        side.create(topic, case.partitions, WHOLE)
-        run(side, side.producer(topic, case, warm_up=1, batches=batches - 1))
-        progress(f"{topic}: {side.name} has {batches} batches")
-    for place, side in in_turns(sides, rounds):
-        consumed = _consumed(side, topic, case, batches * case.rows_a_batch)
-        progress(f"{topic}, {side.name}: {consumed.mb_per_s:.0f} MB/s")
-        found[place].append(consumed)
+    with ExitStack() as running:
+        programs = []
+        for side in sides:
+            side.create(topic, case.partitions, WHOLE)
+            send(side, topic, case, batches)
+            progress(f"{topic}: {side.name} has {batches} batches")
+            program = running.enter_context(kept(side, side.consumer(topic, case, rows)))
+            warm_up(rows, partial(_rate, program, case, rows), rounds.warm_up_s, f"{topic}, {side.name}", progress)
+            programs.append(program)
+        for place, side in in_turns(sides, rounds):
+            consumed = _consumed(programs[place], case, rows)
+            progress(f"{topic}, {side.name}: {consumed.mb_per_s:.0f} MB/s")
+            found[place].append(consumed)
     for side in sides:
         side.delete(topic)
     return found
 
 
-def _consumed(side: Side, topic: str, case: Rows, rows: int) -> Consumed:
+def _rate(program: Programs, case: Rows, rows: int) -> float:
+    return _consumed(program, case, rows).mb_per_s
+
+
+def _consumed(program: Programs, case: Rows, rows: int) -> Consumed:
     """One round of one side."""
-    warm_up = int(rows * WARM_UP_SHARE)
-    printed, used = run(side, side.consumer(topic, case, warm_up=warm_up, rows=rows))
-    cpu_s_per_gb = (used.brokers + used.clients) / (rows * case.row_bytes / 1e9)
-    return Consumed(side.consumed_mb_per_s(printed[0], case, warm_up=warm_up), cpu_s_per_gb)
+    found = program.ask("")
+    read_bytes = rows * case.row_bytes
+    (took_ns,) = map(int, found.printed)
+    return Consumed(read_bytes / took_ns * 1e3, (found.brokers_s + found.clients_s) / (read_bytes / 1e9))
 
 
 def _figures(case: Rows, ours: Sequence[Consumed], kafkas: Sequence[Consumed] = ()) -> Figures:

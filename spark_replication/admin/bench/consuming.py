@@ -1,65 +1,57 @@
 """A reader in a process of its own: `python -m spark_replication.admin.bench.consuming '{…}'`.
 
-It reads all partitions of a topic, each on a thread, and prints what everything after the warm-up took.
+It reads all partitions of a topic, each on a thread, whenever a line of its input asks, and prints what that took: see
+Side.consumer.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import msgspec
 
-from spark_replication.admin.bench.producing import Done
+from spark_replication.admin.bench.talking import answer
 from spark_replication.client.reader import Reader
+from spark_replication.errors import ReplicationError
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: str
     topic: str
     partitions: int
-    row_bytes: int
     #: In all partitions together.
     rows: int
-    #: The first of them, which do not count.
-    warm_up_rows: int
 
 
-class _Count:
-    """Rows of all threads, and when the warm-up was over."""
+class Reading:
+    def __init__(self, work: Work, reader: Reader, threads: ThreadPoolExecutor) -> None:
+        self._work = work
+        self._reader = reader
+        self._threads = threads
 
-    def __init__(self, warm_up_rows: int) -> None:
-        self._lock = threading.Lock()
-        self._warm_up_rows = warm_up_rows
-        self.rows = 0
-        self.warm_rows = 0
-        self.warm_s: float | None = None
+    def read(self) -> int:
+        """Read all there is: nanoseconds."""
+        began_ns = time.perf_counter_ns()
+        rows = sum(self._threads.map(self._rows, range(self._work.partitions)))
+        took_ns = time.perf_counter_ns() - began_ns
+        if rows != self._work.rows:
+            raise ReplicationError(f"{rows} rows were read, not {self._work.rows}")
+        return took_ns
 
-    def came(self, rows: int) -> None:
-        with self._lock:
-            self.rows += rows
-            if self.warm_s is None and self.rows >= self._warm_up_rows:
-                self.warm_rows, self.warm_s = self.rows, time.perf_counter()
+    def _rows(self, partition: int) -> int:
+        return sum(found.batch.num_rows for found in self._reader.read(self._work.topic, partition, "earliest"))
 
 
-def consume(work: Work) -> Done:
-    count = _Count(work.warm_up_rows)
+@contextmanager
+def reading(work: Work) -> Iterator[Reading]:
     with closing(Reader(work.bootstrap)) as reader, ThreadPoolExecutor(work.partitions) as threads:
-
-        def read(partition: int) -> None:
-            for found in reader.read(work.topic, partition, "earliest"):
-                count.came(found.batch.num_rows)
-
-        list(threads.map(read, range(work.partitions)))
-        ended_s = time.perf_counter()
-    assert count.rows == work.rows, f"{count.rows} rows were read, not {work.rows}"
-    assert count.warm_s is not None, "the warm-up is shorter than what there is"
-    return Done(bytes=(count.rows - count.warm_rows) * work.row_bytes, seconds=ended_s - count.warm_s)
+        yield Reading(work, reader, threads)
 
 
 if __name__ == "__main__":
-    found = consume(msgspec.json.decode(sys.argv[1], type=Work))
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    with reading(msgspec.json.decode(sys.argv[1], type=Work)) as program:
+        answer(lambda _: str(program.read()))

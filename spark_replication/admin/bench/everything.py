@@ -15,6 +15,7 @@ import msgspec
 from spark_replication.admin.bench import ack, beside, consume, failover, idle, outage, produce, replicate, takeover
 from spark_replication.admin.bench.cluster import Filled, filled
 from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars, kafka_jars
+from spark_replication.admin.bench.programs import STEADY, STEADY_ROUNDS, WARM_UP_ROWS
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
 from spark_replication.admin.bench.rounds import Rounds
@@ -59,7 +60,7 @@ def _case(row_bytes: int, batch_bytes: int, partitions: int = 1, producers: int 
 
 
 FULL = Plan(
-    rounds=Rounds(3, 5, within_s=30.0),
+    rounds=Rounds(3, 5, within_s=30.0, warm_up_s=60.0),
     producing=(
         _case(KIB, 4 * KIB),
         _case(KIB, 64 * KIB),
@@ -90,7 +91,7 @@ FULL = Plan(
     many=10_000,
 )
 QUICK = Plan(
-    rounds=Rounds(2, 3, within_s=8.0),
+    rounds=Rounds(2, 3, within_s=8.0, warm_up_s=40.0),
     producing=(_case(KIB, 64 * KIB), _case(KIB, MIB)),
     produced_mib=128,
     consuming=(Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),),
@@ -117,7 +118,7 @@ def everything(plan: Plan, folder: Path, progress: Progress, *, kafka: bool) -> 
             running.measure(title, conditions, peer, alone(plan, progress))
         if plan.many <= FEW:
             _measure_many(running, plan, progress)
-    with both(progress, kafka=kafka) as sides:
+    with both(progress, kafka=kafka, warm_up_s=plan.rounds.warm_up_s) as sides:
         if kafka and len(sides) == 1:
             running.lacks("Kafka: it does not run here, and what was said above tells why")
         for title, conditions, compared in COMPARED:
@@ -146,7 +147,11 @@ class Running:
 
     def __init__(self, machine: Machine, rounds: Rounds, folder: Path, progress: Progress) -> None:
         self._machine = machine
-        self._rounds = f"Medians of {rounds.most} rounds, of {rounds.least} at least where they take long."
+        self._rounds = (
+            f"Medians of {rounds.most} rounds, of {rounds.least} at least where they take long. Beside Kafka, both are "
+            f"warm before: {WARM_UP_ROWS:,} rows, and on until {STEADY_ROUNDS} rounds in a row differ by less than "
+            f"{STEADY - 1:.0%}, for {rounds.warm_up_s:.0f} s at most."
+        )
         self._folder = folder
         self._progress = progress
         self._sections: list[Section] = []

@@ -13,8 +13,7 @@ from functools import partial
 
 import msgspec
 
-from spark_replication.admin.bench.lasting import last
-from spark_replication.admin.bench.producing import Done
+from spark_replication.admin.bench.talking import Done, last
 from spark_replication.client.admin import Admin
 from spark_replication.client.descriptions import PartitionDescription
 from spark_replication.model import BrokerId

@@ -41,45 +41,22 @@ class Ours:
     def delete(self, topic: str) -> None:
         self._admin.delete_topic(topic)
 
-    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
+    def producer(self, topic: str, of: Rows) -> list[str]:
         work = producing.Work(
             bootstrap=self.bootstrap,
             topic=topic,
             partitions=of.partitions,
             row_bytes=of.row_bytes,
             rows=of.rows_a_batch,
-            warm_up_batches=warm_up,
-            batches=batches,
         )
         return _program(producing.__name__, work)
 
-    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
-        return msgspec.json.decode(printed, type=producing.Done).mb_per_s
-
-    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
-        work = consuming.Work(
-            bootstrap=self.bootstrap,
-            topic=topic,
-            partitions=of.partitions,
-            row_bytes=of.row_bytes,
-            rows=rows,
-            warm_up_rows=warm_up,
-        )
+    def consumer(self, topic: str, of: Rows, rows: int) -> list[str]:
+        work = consuming.Work(bootstrap=self.bootstrap, topic=topic, partitions=of.partitions, rows=rows)
         return _program(consuming.__name__, work)
 
-    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
-        return msgspec.json.decode(printed, type=producing.Done).mb_per_s
-
-    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
-        work = pacing.Work(
-            bootstrap=self.bootstrap,
-            topic=topic,
-            partitions=of.partitions,
-            row_bytes=of.row_bytes,
-            rows_per_s=of.rows_per_s,
-            warm_up_rows=warm_up,
-            rows=rows,
-        )
+    def paced(self, topic: str, of: Paced) -> list[str]:
+        work = pacing.Work(bootstrap=self.bootstrap, topic=topic, partitions=of.partitions, row_bytes=of.row_bytes)
         return _program(pacing.__name__, work)
 
     def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:

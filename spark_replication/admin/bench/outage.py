@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from spark_replication.admin.bench.programs import ended, ready
 from spark_replication.admin.bench.replicate import WHOLE, Progress
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Side
-from spark_replication.admin.bench.sides import ended, in_turns, ratios, ready
+from spark_replication.admin.bench.sides import in_turns, ratios
 
 TOPIC = "outage"
 

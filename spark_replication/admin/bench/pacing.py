@@ -1,20 +1,21 @@
 """A producer at a fixed rate, in a process of its own: `python -m spark_replication.admin.bench.pacing '{…}'`.
 
-It sends each row when it is due, and prints how many nanoseconds each took from then to its acknowledgement: one row's
-wait counts for those behind it, too.
+One row's wait counts for those behind it, too. See Side.paced for what it reads and prints.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 
 import msgspec
 
-from spark_replication.admin.bench.producing import batch_of
+from spark_replication.admin.bench.producing import Answers, batch_of
+from spark_replication.admin.bench.talking import answer
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack
 
@@ -27,36 +28,43 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     #: They take turns.
     partitions: int
     row_bytes: int
-    rows_per_s: int
-    warm_up_rows: int
-    rows: int
 
 
-def pace(work: Work) -> list[int]:
-    """What the rows after the warm-up took, in the order in which they were sent."""
-    batch = batch_of(work.row_bytes, 1)
-    took_ns = [0] * (work.warm_up_rows + work.rows)
-    failed: list[BaseException] = []
+class Pacing:
+    """A producer, and the row that it sends."""
 
-    def answered(number: int, due_ns: int, future: Future[Ack]) -> None:
-        took_ns[number] = time.perf_counter_ns() - due_ns
-        if (error := future.exception()) is not None:
-            failed.append(error)
+    def __init__(self, work: Work, producer: Producer) -> None:
+        self._work = work
+        self._producer = producer
+        self._batch = batch_of(work.row_bytes, 1)
 
-    with closing(Producer(work.bootstrap)) as producer:
+    def send(self, rows_per_s: int, rows: int) -> list[int]:
+        """Nanoseconds, in the order in which the rows were sent."""
+        took_ns = [0] * rows
+        answers = Answers(rows)
         first_ns = time.perf_counter_ns()
-        for number in range(len(took_ns)):
-            due_ns = first_ns + number * NS_PER_S // work.rows_per_s
-            time.sleep(max(0, due_ns - time.perf_counter_ns()) / NS_PER_S)
-            # Nobody keeps the futures: Python would look through all of them again and again, and all threads wait.
-            future = producer.send(work.topic, batch, number % work.partitions)
-            future.add_done_callback(partial(answered, number, due_ns))
-        producer.flush()
-    if failed:
-        raise failed[0]
-    return took_ns[work.warm_up_rows :]
+        for number in range(rows):
+            due_ns = first_ns + (number * NS_PER_S // rows_per_s if rows_per_s else 0)
+            if rows_per_s:
+                time.sleep(max(0, due_ns - time.perf_counter_ns()) / NS_PER_S)
+            future = self._producer.send(self._work.topic, self._batch, number % self._work.partitions)
+            future.add_done_callback(partial(_answered, answers, took_ns, number, due_ns))
+        self._producer.flush()
+        answers.wait()
+        return took_ns if rows_per_s else [max(took_ns)]
+
+
+def _answered(answers: Answers, took_ns: list[int], number: int, due_ns: int, future: Future[Ack]) -> None:
+    took_ns[number] = time.perf_counter_ns() - due_ns
+    answers.came(future)
+
+
+@contextmanager
+def pacing(work: Work) -> Iterator[Pacing]:
+    with closing(Producer(work.bootstrap)) as producer:
+        yield Pacing(work, producer)
 
 
 if __name__ == "__main__":
-    found = pace(msgspec.json.decode(sys.argv[1], type=Work))
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    with pacing(msgspec.json.decode(sys.argv[1], type=Work)) as program:
+        answer(lambda line: msgspec.json.encode(program.send(*map(int, line.split()))).decode())

@@ -1,27 +1,26 @@
 """Measures producers as users run them, in processes of their own, and Kafka's own producer in turn with them.
 
-As much may be unanswered on both sides, and logs keep 64 MiB. The processor time of a producer has its start in it, and
-its warm-up; the rate has neither. The rate of several producers is the sum of theirs.
+As much may be unanswered on both sides, and logs keep 64 MiB. Each round finds producers and brokers warm: see
+programs.warm_up. The rate of several producers is the sum of theirs.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from spark_replication.admin.bench.programs import Programs, kept, produced_mb_per_s, warm_up
 from spark_replication.admin.bench.replicate import RECENT, Progress
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
-from spark_replication.admin.bench.sides import in_turns, ratios, run
+from spark_replication.admin.bench.sides import in_turns, ratios
 
-# Java compiles its code meanwhile.
-WARM_UP_BYTES = 64 << 20  # of a producer
-WARM_UP_BYTES_TOGETHER = 128 << 20  # of several
-# What small batches cost is theirs, and not their bytes'. With 4 KiB, Kafka takes 80 s for 256 MiB on a slow machine.
-WARM_UP_BATCHES_MAX = 1 << 13
+# What small batches cost is theirs, and not their bytes'.
 BATCHES_MAX = 1 << 14
 
 
@@ -58,8 +57,7 @@ class Produced(NamedTuple):
 def produce(
     sides: Sequence[Side], cases: Sequence[Case], *, mib: int, rounds: Rounds, progress: Progress
 ) -> Iterator[Figures]:
-    """Let the producers of each case send `mib` together, but no more than BATCHES_MAX batches, in each round after a
-    warm-up."""
+    """Let the producers of each case send `mib` together, but no more than BATCHES_MAX batches, in each round."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
@@ -69,30 +67,41 @@ def _measured(
 ) -> list[list[Produced]]:
     """What each side did in each round."""
     topic = f"produce-{case.row_bytes}-{case.batch_bytes}-{case.partitions}-{case.producers}"
+    what = f"{case.batch_bytes} bytes a batch, {case.partitions} partitions, {case.producers} producers"
+    batches = _batches(case, total)
+    rows = batches * case.producers * case.rows_a_batch
     found: list[list[Produced]] = [[] for _ in sides]
-    for side in sides:
-        side.create(topic, case.partitions, RECENT)
-    for place, side in in_turns(sides, rounds):
-        produced = _produced(side, topic, case, total)
-        progress(
-            f"{case.batch_bytes} bytes a batch, {case.partitions} partitions, {case.producers} producers, "
-            f"{side.name}: {produced.mb_per_s:.0f} MB/s"
-        )
-        found[place].append(produced)
+    with ExitStack() as running:
+        programs = []
+        for side in sides:
+            side.create(topic, case.partitions, RECENT)
+            program = running.enter_context(kept(side, side.producer(topic, case), case.producers))
+            rate = partial(_rate, program, case, batches)
+            warm_up(rows, rate, rounds.warm_up_s, f"{what}, {side.name}", progress)
+            programs.append(program)
+        for place, side in in_turns(sides, rounds):
+            produced = _produced(programs[place], case, batches)
+            progress(f"{what}, {side.name}: {produced.mb_per_s:.0f} MB/s")
+            found[place].append(produced)
     for side in sides:
         side.delete(topic)
     return found
 
 
-def _produced(side: Side, topic: str, case: Case, total: int) -> Produced:
+def _batches(case: Case, total: int) -> int:
+    """How many each producer sends in a round."""
+    return max(1, min(BATCHES_MAX, total // (case.rows_a_batch * case.row_bytes)) // case.producers)
+
+
+def _rate(program: Programs, case: Case, batches: int) -> float:
+    return produced_mb_per_s(program.ask(str(batches)), case, batches)
+
+
+def _produced(program: Programs, case: Case, batches: int) -> Produced:
     """One round of one side."""
-    bytes_a_batch = case.rows_a_batch * case.row_bytes
-    batches = max(1, min(BATCHES_MAX, total // bytes_a_batch) // case.producers)
-    warm_up_bytes = min(WARM_UP_BYTES, WARM_UP_BYTES_TOGETHER // case.producers)
-    warm_up = max(1, min(WARM_UP_BATCHES_MAX, warm_up_bytes // bytes_a_batch))
-    printed, used = run(side, side.producer(topic, case, warm_up=warm_up, batches=batches), case.producers)
-    gb = (warm_up + batches) * case.producers * bytes_a_batch / 1e9
-    return Produced(sum(side.produced_mb_per_s(each, case) for each in printed), used.brokers / gb, used.clients / gb)
+    found = program.ask(str(batches))
+    gb = batches * case.producers * case.rows_a_batch * case.row_bytes / 1e9
+    return Produced(produced_mb_per_s(found, case, batches), found.brokers_s / gb, found.clients_s / gb)
 
 
 def _figures(case: Case, ours: Sequence[Produced], kafkas: Sequence[Produced] = ()) -> Figures:

@@ -14,8 +14,7 @@ from functools import partial
 
 import msgspec
 
-from spark_replication.admin.bench.lasting import last
-from spark_replication.admin.bench.producing import Done
+from spark_replication.admin.bench.talking import Done, last
 from spark_replication.client.reader import Reader
 
 

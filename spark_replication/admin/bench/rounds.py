@@ -13,6 +13,8 @@ class Rounds(NamedTuple):
     least: int
     most: int
     within_s: float
+    #: For so long at most whatever is measured is made warm before.
+    warm_up_s: float = 120.0
 
     def numbers(self) -> Iterator[int]:
         """The number of each round, as it begins. The first one is 0."""
@@ -23,5 +25,5 @@ class Rounds(NamedTuple):
             yield number
 
 
-def exactly(count: int) -> Rounds:
-    return Rounds(count, count, 0.0)
+def exactly(count: int, warm_up_s: float = 120.0) -> Rounds:
+    return Rounds(count, count, 0.0, warm_up_s)

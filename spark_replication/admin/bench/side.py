@@ -51,28 +51,27 @@ class Side(Protocol):
 
     def delete(self, topic: str) -> None: ...
 
-    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
-        """The program that sends so many batches after those of the warm-up."""
+    # Programs, each of which does what each line of its input asks for, and prints a line about it: see programs.
 
-    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
-        """What that program has measured after the warm-up, in 10^6 bytes."""
+    def producer(self, topic: str, of: Rows) -> list[str]:
+        """Asked for a number of batches, it sends them, and tells how many nanoseconds they took."""
 
-    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
-        """The program that reads so many rows, of which the first ones are a warm-up."""
+    def consumer(self, topic: str, of: Rows, rows: int) -> list[str]:
+        """However it is asked, it reads all of the topic, so many rows, and tells how many nanoseconds they took."""
 
-    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
-        """What that program has measured after the warm-up, in 10^6 bytes."""
+    def paced(self, topic: str, of: Paced) -> list[str]:
+        """Asked for a rate and a number of rows, it sends each row when it is due, and tells how many nanoseconds each
+        took from then on, as a list in JSON. At a rate of 0 they go as fast as it can: it tells what all took."""
 
-    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
-        """The program that sends so many rows after those of the warm-up, and prints what each took: nanoseconds, as a
-        list in JSON."""
+    # Programs that go on until their input ends: see talking.
 
     def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
-        """The program that reads all of the topic again and again, at this rate; 0: as fast as it goes. As the next
-        one, it goes on until its input ends: see lasting."""
+        """The program that reads all of the topic again and again, at this rate; 0: as fast as it goes."""
 
     def moving(self, topic: str, partition_bytes: int) -> list[str]:
         """The program that moves the last replica of each partition to a broker that has none, again and again."""
+
+    # Outages
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
         """A broker to lose, and the partitions of the topic that it leads."""

@@ -34,6 +34,7 @@ from spark_replication.admin.bench import (
 from spark_replication.admin.bench.beside import PACE_MB_PER_S
 from spark_replication.admin.bench.cluster import filled
 from spark_replication.admin.bench.decide import decide
+from spark_replication.admin.bench.programs import WARM_UP_ROWS
 from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
 from spark_replication.admin.bench.sides import both
@@ -240,6 +241,13 @@ batch_bytes = click.option(
 rounds_compared = click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the median counts"
 )
+warm_up_s = click.option(
+    "--warm-up-s",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help=f"at most, for each side: it is warm after {WARM_UP_ROWS:,} rows, and once its rate is steady",
+)
 
 
 @bench.command(name="produce")
@@ -255,6 +263,7 @@ rounds_compared = click.option(
     help=f"in each round, or {produce.BATCHES_MAX:,} batches",
 )
 @rounds_compared
+@warm_up_s
 @no_kafka
 @output
 def produce_command(
@@ -265,6 +274,7 @@ def produce_command(
     producers: tuple[int, ...],
     mib: int,
     rounds: int,
+    warm_up_s: float,
     no_kafka: bool,
     output: Format,
 ) -> None:
@@ -273,8 +283,8 @@ def produce_command(
         produce.Case(row_bytes=row, batch_bytes=batch, partitions=count, producers=clients)
         for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
     ]
-    with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(produce.produce(sides, cases, mib=mib, rounds=exactly(rounds), progress=_progress))
+    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
+        found = _told(produce.produce(sides, cases, mib=mib, rounds=exactly(rounds, warm_up_s), progress=_progress))
         _show_figures(produce.COLUMNS, found, output)
 
 
@@ -284,6 +294,7 @@ def produce_command(
 @click.option("--partitions", multiple=True, type=click.IntRange(1, 100), default=(3,), show_default=True)
 @click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
 @rounds_compared
+@warm_up_s
 @no_kafka
 @output
 def consume_command(
@@ -293,6 +304,7 @@ def consume_command(
     partitions: tuple[int, ...],
     mib: int,
     rounds: int,
+    warm_up_s: float,
     no_kafka: bool,
     output: Format,
 ) -> None:
@@ -301,8 +313,8 @@ def consume_command(
         Rows(row_bytes=row, batch_bytes=batch, partitions=count)
         for row, batch, count in product(row_bytes, batch_bytes, partitions)
     ]
-    with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(consume.consume(sides, cases, mib=mib, rounds=exactly(rounds), progress=_progress))
+    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
+        found = _told(consume.consume(sides, cases, mib=mib, rounds=exactly(rounds, warm_up_s), progress=_progress))
         _show_figures(consume.COLUMNS, found, output)
 
 
@@ -323,6 +335,7 @@ def consume_command(
     "reassignment: its replicas move",
 )
 @rounds_compared
+@warm_up_s
 @no_kafka
 @output
 def ack_command(
@@ -333,6 +346,7 @@ def ack_command(
     seconds: float,
     meanwhile: tuple[Meanwhile, ...],
     rounds: int,
+    warm_up_s: float,
     no_kafka: bool,
     output: Format,
 ) -> None:
@@ -341,8 +355,8 @@ def ack_command(
         Paced(row_bytes=row, rows_per_s=pace, partitions=count, meanwhile=other)
         for row, pace, count, other in product(row_bytes, rows_per_s, partitions, meanwhile)
     ]
-    with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=exactly(rounds), progress=_progress))
+    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
+        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=exactly(rounds, warm_up_s), progress=_progress))
         _show_figures(ack.COLUMNS, found, output)
 
 
@@ -356,11 +370,14 @@ def ack_command(
     help="of one topic, with three replicas each; given again and again",
 )
 @rounds_compared
+@warm_up_s
 @no_kafka
 @output
-def outage_command(*, partitions: tuple[int, ...], rounds: int, no_kafka: bool, output: Format) -> None:
+def outage_command(
+    *, partitions: tuple[int, ...], rounds: int, warm_up_s: float, no_kafka: bool, output: Format
+) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside Kafka: until each of them takes rows again."""
-    with both(_progress, kafka=not no_kafka) as sides:
+    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
         found = _told(outage.outage(sides, partitions, rounds=exactly(rounds), progress=_progress))
         _show_figures(outage.COLUMNS, found, output)
 

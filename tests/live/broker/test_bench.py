@@ -11,17 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 import spark_replication as sr
-from spark_replication.admin.bench import pacing, producing
+from spark_replication.admin.bench import pacing as paced
+from spark_replication.admin.bench import producing
 from spark_replication.admin.bench.bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
 from spark_replication.admin.bench.bare_flight import BareFlight
 from spark_replication.admin.bench.load import AnswerReader, rate
-from spark_replication.admin.bench.pacing import pace
-from spark_replication.admin.bench.producing import SCHEMA, produce
+from spark_replication.admin.bench.pacing import pacing
+from spark_replication.admin.bench.producing import SCHEMA, sending
 from spark_replication.admin.cli.main import cli
 from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, NotLeader
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
+
+BRIEFLY = "--warm-up-s=0.1"
 
 
 @pytest.mark.parametrize(
@@ -33,17 +36,26 @@ pytestmark = pytest.mark.live
             ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "bare_mb_per_s", "bare_p50_ms", "of_one_partition"),
         ),
         (
-            ("produce", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--producers=2", "--mib=1", "--rounds=2"),
+            (
+                "produce",
+                "--no-kafka",
+                "--batch-bytes=4096",
+                "--partitions=2",
+                "--producers=2",
+                "--mib=8",
+                "--rounds=2",
+                BRIEFLY,
+            ),
             1,
             ("mb_per_s", "broker_cpu_s_per_gb", "client_cpu_s_per_gb"),
         ),
         (
-            ("consume", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--mib=1", "--rounds=2"),
+            ("consume", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--mib=8", "--rounds=2", BRIEFLY),
             1,
             ("mb_per_s", "cpu_s_per_gb"),
         ),
         (
-            ("ack", "--no-kafka", "--rows-per-s=100", "--partitions=2", "--seconds=0.3", "--rounds=2"),
+            ("ack", "--no-kafka", "--rows-per-s=100", "--partitions=2", "--seconds=0.3", "--rounds=2", BRIEFLY),
             1,
             ("p50_ms", "p99_ms", "p999_ms", "max_ms"),
         ),
@@ -54,6 +66,7 @@ pytestmark = pytest.mark.live
                 "--rows-per-s=100",
                 "--seconds=0.3",
                 "--rounds=1",
+                BRIEFLY,
                 "--meanwhile=catch-up",
                 "--meanwhile=paced-catch-up",
                 "--meanwhile=reassignment",
@@ -197,7 +210,7 @@ def test_a_program_of_the_load_says_which_error_its_batches_got() -> None:
     with sr.LocalCluster.start(brokers=1, config={"batch.bytes.max": 1 << 10}) as cluster:
         cluster.admin.create_topic("rows", SCHEMA, replication_factor=1)
         where: dict[str, Any] = {"bootstrap": cluster.bootstrap, "topic": "rows", "partitions": 1}
-        with pytest.raises(BatchTooLarge):
-            produce(producing.Work(**where, row_bytes=4 << 10, rows=1, warm_up_batches=1, batches=1))
-        with pytest.raises(BatchTooLarge):
-            pace(pacing.Work(**where, row_bytes=4 << 10, rows=1, rows_per_s=10, warm_up_rows=1))
+        with sending(producing.Work(**where, row_bytes=4 << 10, rows=1)) as program, pytest.raises(BatchTooLarge):
+            program.send(1)
+        with pacing(paced.Work(**where, row_bytes=4 << 10)) as rows, pytest.raises(BatchTooLarge):
+            rows.send(10, 1)

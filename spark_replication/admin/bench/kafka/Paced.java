@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.Arrays;
 import java.util.Properties;
 import java.util.Random;
@@ -10,8 +12,10 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's producer at a fixed rate, as pacing.py is ours: each row is sent when it is due. Prints how many nanoseconds
- * each took from then to its acknowledgement, as JSON. ProducerPerformance counts whole milliseconds.
+ * Kafka's producer at a fixed rate, as pacing.py is ours: each line of the input has a rate and a number of rows. Each
+ * row is sent when it is due; at a rate of 0, as fast as it goes. Prints how many nanoseconds each took from then to
+ * its acknowledgement, as JSON; of those at a rate of 0, how many all took. ProducerPerformance counts whole
+ * milliseconds.
  *
  * Janino compiles it as it starts, so it has neither lambdas nor type arguments.
  */
@@ -19,8 +23,6 @@ public class Paced {
     public static void main(String[] given) throws Exception {
         final String bootstrap = given[0], topic = given[1];
         final int partitions = Integer.parseInt(given[2]), rowBytes = Integer.parseInt(given[3]);
-        final int rowsPerSecond = Integer.parseInt(given[4]);
-        final int warmUpRows = Integer.parseInt(given[5]), rows = Integer.parseInt(given[6]);
 
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
@@ -28,14 +30,29 @@ public class Paced {
         settings.put("linger.ms", "0");
         byte[] row = new byte[rowBytes];
         new Random().nextBytes(row);
-        final long[] tookNs = new long[warmUpRows + rows];
-        final AtomicReference failure = new AtomicReference();
         KafkaProducer producer = new KafkaProducer(settings, new ByteArraySerializer(), new ByteArraySerializer());
 
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        System.out.println("ready");
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] asked = line.trim().split(" ");
+            int rowsPerSecond = Integer.parseInt(asked[0]);
+            long beganNs = System.nanoTime();
+            long[] tookNs = send(producer, topic, partitions, row, rowsPerSecond, Integer.parseInt(asked[1]));
+            if (rowsPerSecond == 0) tookNs = new long[] {System.nanoTime() - beganNs};
+            System.out.println(Arrays.toString(tookNs));
+        }
+        producer.close();
+    }
+
+    static long[] send(KafkaProducer producer, String topic, int partitions, byte[] row, int rowsPerSecond, int rows)
+            throws Exception {
+        final long[] tookNs = new long[rows];
+        final AtomicReference failure = new AtomicReference();
         long firstNs = System.nanoTime();
-        for (int each = 0; each < tookNs.length; each++) {
+        for (int each = 0; each < rows; each++) {
             final int number = each;
-            final long dueNs = firstNs + each * 1000000000L / rowsPerSecond;
+            final long dueNs = rowsPerSecond == 0 ? firstNs : firstNs + each * 1000000000L / rowsPerSecond;
             while (System.nanoTime() < dueNs) LockSupport.parkNanos(dueNs - System.nanoTime());
             producer.send(new ProducerRecord(topic, Integer.valueOf(each % partitions), null, row), new Callback() {
                 public void onCompletion(RecordMetadata place, Exception error) {
@@ -44,8 +61,8 @@ public class Paced {
                 }
             });
         }
-        producer.close();
+        producer.flush();
         if (failure.get() != null) throw (Exception) failure.get();
-        System.out.println(Arrays.toString(Arrays.copyOfRange(tookNs, warmUpRows, tookNs.length)));
+        return tookNs;
     }
 }

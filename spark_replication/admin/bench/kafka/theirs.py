@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_replication.admin.bench.kafka import performance
-from spark_replication.admin.bench.kafka.nodes import KafkaCluster
+from spark_replication.admin.bench.kafka.nodes import MESSAGE_BYTES_MAX, KafkaCluster
 from spark_replication.admin.bench.replicate import BROKERS
 from spark_replication.admin.bench.side import Paced, Rows
 from spark_replication.model import Scalar
@@ -31,28 +30,15 @@ class Theirs:
     def delete(self, topic: str) -> None:
         self._cluster.delete_topic(topic)
 
-    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
-        return performance.producing(
-            self._cluster,
-            topic,
-            row_bytes=of.row_bytes,
-            batch_bytes=of.batch_bytes,
-            warm_up_rows=warm_up * of.rows_a_batch,
-            rows=batches * of.rows_a_batch,
-        )
+    def producer(self, topic: str, of: Rows) -> list[str]:
+        numbers = (of.row_bytes, of.rows_a_batch, of.batch_bytes, MESSAGE_BYTES_MAX)
+        return self._cluster.own_program("Producing", self.bootstrap, topic, *map(str, numbers))
 
-    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
-        return performance.produced_mb_per_s(printed, of.row_bytes)
+    def consumer(self, topic: str, of: Rows, rows: int) -> list[str]:
+        return self._cluster.own_program("Consuming", self.bootstrap, topic, str(of.partitions), str(rows))
 
-    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
-        return performance.consuming(self._cluster, topic, rows=rows)
-
-    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
-        return performance.consumed_mb_per_s(printed, of.row_bytes, warm_up)
-
-    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
-        numbers = (of.partitions, of.row_bytes, of.rows_per_s, warm_up, rows)
-        return self._cluster.own_program("Paced", self.bootstrap, topic, *map(str, numbers))
+    def paced(self, topic: str, of: Paced) -> list[str]:
+        return self._cluster.own_program("Paced", self.bootstrap, topic, str(of.partitions), str(of.row_bytes))
 
     def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
         numbers = (of.partitions, of.row_bytes, mb_per_s)
