@@ -99,6 +99,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     disk_retry_ms: Annotated[
         Milliseconds, Meta(description="how long a replica whose disk refused waits before it tries again")
     ] = field(name="disk.retry.ms", default=10_000)
+    log_scrub_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how fast a broker reads its own logs to find what its disk has damaged, which it then copies "
+            "from another replica; 0 = only what is read anyway is looked at",
+        ),
+    ] = field(name="log.scrub.bytes.per.second", default=1 << 20)
     reassignment_bytes_per_second: Annotated[
         int,
         Meta(

@@ -78,6 +78,24 @@ class BatchPlace(msgspec.Struct, frozen=True):
     digest: int = 0
 
 
+class DamagedBatch(msgspec.Struct, frozen=True):
+    """A stored batch that its disk does not give back as it was written (D1)."""
+
+    base_offset: Offset
+    last_offset: Offset
+    #: The file that has it, and where in that file it begins.
+    file: str
+    position: int
+    #: The length of its message, and the CRC-32C that its entry names: no other bytes may take its place.
+    bytes: int
+    crc: int
+    #: What the disk did instead.
+    why: str
+
+    def __str__(self) -> str:
+        return f"offsets {self.base_offset} to {self.last_offset}, at byte {self.position} of {self.file}: {self.why}"
+
+
 class LogSlice(msgspec.Struct, frozen=True):
     """Whole batches of one segment, as stored: the index entries and the bytes, with one entry a batch."""
 
@@ -206,6 +224,17 @@ class ReplicaLog(Protocol):
     def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
         """Find batches from the one that holds `offset` up to the last that ends at or before `end`: at least one if
         there is any, whatever its size. None if there is none. OffsetOutOfRange below log_start or above log_end."""
+
+    def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
+        """As `find` up to the log's end, but always in the file. None at or above the end, and below log_start."""
+
+    def damaged(self, start: Offset, end: Offset) -> Sequence[DamagedBatch]:
+        """Read the batches of [start, end) from their files, each by itself. Return those that are not there as they
+        were written. What the log does not have is no damage."""
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> None:
+        """Write the bytes of a damaged batch again, in their place. InvalidRequest if they are not its bytes, or the
+        log has no such batch (any longer): then nothing is written."""
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         """The first offset whose batch was appended at this time or later; log_end if there is none."""

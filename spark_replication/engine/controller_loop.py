@@ -24,6 +24,7 @@ from spark_replication.core.controller.events import (
     LogsAhead,
     NodesUnreadable,
     PartitionsRead,
+    ReplicasDamaged,
     ReplicasFailed,
     Requested,
     Ticked,
@@ -206,8 +207,8 @@ class ControllerLoop:
                     self._sender.gone(broker)
                 moved = BrokersMoved(lost=lost, started=started, stopping=stopping)
                 return moved if lost or started or stopping else None
-            case NodesUnreadable(folder=folder, reasons=reasons):
-                self.cluster.apply_reasons(folder, reasons)
+            case NodesUnreadable() | ReplicasDamaged():
+                self._note(event)
                 return None
             case PartitionsRead(partitions=partitions, unreadable=unreadable):
                 self.cluster.apply_unreadable(unreadable)
@@ -228,6 +229,15 @@ class ControllerLoop:
                 return event
             case _:
                 return event
+
+    def _note(self, event: NodesUnreadable | ReplicasDamaged) -> None:
+        """Applies what is told to people, and decides nothing."""
+        if isinstance(event, NodesUnreadable):
+            self.cluster.apply_reasons(event.folder, event.reasons)
+            return
+        registered = self.cluster.registered.get(event.broker)
+        if registered is not None and registered.epoch == event.epoch:
+            self.cluster.apply_damaged(event.broker, event.replicas)
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:
         decided = self._planned(cause)

@@ -25,6 +25,7 @@ The leader's end, of one connection:
 | ready                         | the fetch is answered once its answer can be sent: no queue of bytes                |
 | ready, and it was behind      | the same a moment later, so that each answer has several batches                    |
 | answered                      | with the fetch's number; nothing is sent if no fetch waits                          |
+| answered as before            | the records are checked before they are sent again (D1)                             |
 | nothing was sent for long     | a sign of life                                                                      |
 
 Events of a connection that was replaced are ignored: the engine has one fetch of each follower and partition, which is
@@ -46,7 +47,7 @@ from spark_replication.engine.fetch_answers import answer_to
 from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.engine.slow_disks import SlowDisks
-from spark_replication.errors import NotReady, ReplicationError, StaleBrokerEpoch, error_of
+from spark_replication.errors import CorruptLog, NotReady, ReplicationError, StaleBrokerEpoch, StorageFailed, error_of
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import ALIVE, FetchedPartition, FetchFrame, FetchPartition
 from spark_replication.model import BrokerId, Offset, TopicPartition
@@ -377,6 +378,8 @@ class LeaderEnd:
         self._ready: dict[TopicPartition, None] = {}
         #: The follower's last frame found something new at once.
         self._is_behind = False
+        #: From which offset each partition's last answer had records, if any had.
+        self._sent: dict[TopicPartition, Offset] = {}
         self._gathers_until_ms = 0.0
         self._quiet_until_ms = 0.0
 
@@ -391,6 +394,15 @@ class LeaderEnd:
 
     def take_waiting(self, partition: TopicPartition) -> tuple[int, FetchPartition] | None:
         return self._waiting.pop(partition, None)
+
+    def sends(self, partition: TopicPartition, records: Records | None) -> bool:
+        """Notes what an answer has. Returns whether the answer before it had records from the same offset: then they
+        did not reach the follower whole."""
+        if records is None:
+            return False
+        sent_before = self._sent.get(partition)
+        self._sent[partition] = records.first_offset
+        return sent_before == records.first_offset
 
     def frame_came(self) -> None:
         """All fetches of a frame have been taken in."""
@@ -429,6 +441,9 @@ class Answer(msgspec.Struct, frozen=True):
     number: int
     told: FetchedPartition
     records: Records | None
+    #: The follower asks again for records that it was sent: the leader looks at its own copy before it sends them again
+    #: (`checked`), since the disk may be at fault, or what lies between them.
+    is_repeated: bool = False
 
 
 class Connection(Protocol):
@@ -519,7 +534,27 @@ def _answer(waiting: tuple[int, FetchPartition], replica: ReplicaLoop, end: Lead
     if taken is None:
         # Without an answer the follower would wait for ever.
         return _refusal(waiting, NotReady(f"{replica.partition} was not open yet when the fetch came: repeat it"))
-    return Answer(waiting[0], *taken)
+    told, records = taken
+    return Answer(waiting[0], told, records, is_repeated=end.sends(replica.partition, records))
+
+
+def checked(answer: Answer, find: FindPartition, check: Callable[[LogSlice], object]) -> Answer:
+    """The answer with its records in memory, if they are as they were written; else what is wrong with them. Not on the
+    broker's loop: it reads the disk, and may wait for the partition. check: raises CorruptLog."""
+    assert answer.records is not None, "there is something to check"
+    try:
+        records = answer.records.loaded()
+        check(records)
+        return Answer(answer.number, answer.told, records)
+    except (CorruptLog, StorageFailed) as unread:
+        refused: ReplicationError = unread
+    try:
+        with find(answer.told.topic_partition) as replica:
+            replica.damage.require_none(answer.records)
+        refused = NotReady(f"{answer.told.topic_partition} was cut as it was read: fetch again")
+    except ReplicationError as error:
+        refused = error
+    return _refused(answer, refused)
 
 
 def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
@@ -529,16 +564,20 @@ def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
     try:
         return Answer(answer.number, answer.told, load(answer.records))
     except ReplicationError as error:
-        told = answer.told
-        refused = FetchedPartition(
-            topic=told.topic,
-            partition=told.partition,
-            topic_id=told.topic_id,
-            leader_epoch=told.leader_epoch,
-            error=error.code,
-            message=error.message,
-        )
-        return Answer(answer.number, refused, None)
+        return _refused(answer, error)
+
+
+def _refused(answer: Answer, error: ReplicationError) -> Answer:
+    told = answer.told
+    refused = FetchedPartition(
+        topic=told.topic,
+        partition=told.partition,
+        topic_id=told.topic_id,
+        leader_epoch=told.leader_epoch,
+        error=error.code,
+        message=error.message,
+    )
+    return Answer(answer.number, refused, None)
 
 
 def _refusal(waiting: tuple[int, FetchPartition], error: ReplicationError) -> Answer:

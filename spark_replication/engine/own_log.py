@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from spark_replication.config import Settings
 from spark_replication.core.replica.replica import LogView
+from spark_replication.engine.damage import Damage
 from spark_replication.engine.disk_trouble import DiskTrouble
 from spark_replication.engine.flushing import Flushing
 from spark_replication.engine.numbered_log import NumberedLog
@@ -37,6 +38,7 @@ class OwnLog:
         self.numbered = NumberedLog(log, settings)
         self.flushing = Flushing(log, flusher, settings, flush_ended)
         self.disk_trouble = DiskTrouble(replica, failures)
+        self.damage = Damage(replica.partition, log)
         #: Consumers wait for it: the high watermark has risen, or the role is another.
         self.progress = Progress()
 

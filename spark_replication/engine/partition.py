@@ -23,6 +23,7 @@ from spark_replication.core.replica.replica import Following, Leading
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.model import TopicPartition
+from spark_replication.ports import DamagedBatch
 
 #: Has the broker's loop make a call soon; from any thread.
 Post = Callable[[Callable[[], None]], None]
@@ -125,6 +126,10 @@ class Partition:
     @property
     def waits_for_time(self) -> bool:
         return self.unguarded.waits_for_time
+
+    @property
+    def damaged(self) -> tuple[DamagedBatch, ...]:
+        return self.unguarded.damage.batches
 
     @property
     def may_tell(self) -> bool:

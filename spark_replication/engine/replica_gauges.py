@@ -21,6 +21,8 @@ class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     #: The disk refused something within the last disk.retry.ms.
     disk_refuses: bool
+    #: Batches that the disk does not give back as they were written.
+    damaged_batches: int
     leads: bool
     # Known of partitions that this replica leads, and of no others.
     under_replicated: bool = False
@@ -40,6 +42,7 @@ def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
         high_watermark=replica.high_watermark,
         bytes=sum(segment.bytes for segment in log.segments()),
         disk_refuses=replica.disk_trouble.is_recent,
+        damaged_batches=len(replica.damage.batches),
         leads=replica.leads,
     )
     if not isinstance(part, Leading):

@@ -27,6 +27,7 @@ from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import Following, Leading, LogView, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
+from spark_replication.engine.damage import Damage
 from spark_replication.engine.disk_trouble import DiskTrouble
 from spark_replication.engine.fetch_answers import answer_to
 from spark_replication.engine.follower_fetches import FollowerFetches
@@ -40,6 +41,7 @@ from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Epoch, Offset, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
+    DamagedBatch,
     FailureReports,
     Flusher,
     FollowerLinks,
@@ -108,6 +110,10 @@ class ReplicaLoop:
     @property
     def disk_trouble(self) -> DiskTrouble:
         return self._own.disk_trouble
+
+    @property
+    def damage(self) -> Damage:
+        return self._own.damage
 
     @property
     def order(self) -> tuple[int, int]:
@@ -384,6 +390,14 @@ class ReplicaLoop:
     def _ask_leader(self) -> None:
         if isinstance(self._role, FollowerRole) and self._role.part.leader is not None:
             self._links.follow(self.partition, self._role.part.leader)
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> None:
+        """Write the bytes of a damaged batch again. A disk that refuses even that is in trouble as with any write."""
+        try:
+            self.damage.mend(batch, data)
+        except StorageFailed as error:
+            self.disk_trouble.refused(self.part, error)
+            raise
 
     def flush_soon(self) -> None:
         """Begin a flush, whatever the topic's `flush` says: this log is about to be closed."""

@@ -39,6 +39,7 @@ from spark_replication.messages.guarding import (
     Shutdown,
 )
 from spark_replication.messages.introducing import Admission, Challenge, Introduce, Prove
+from spark_replication.messages.mending import BatchCopy, CopyBatch, DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
@@ -150,11 +151,13 @@ SHUTDOWN = Action("shutdown", Shutdown, Done, _of_cluster("cluster_action"))
 LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer, _of_cluster("cluster_action"))
 UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, _of_cluster("cluster_action"))
 STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, _of_cluster("cluster_action"))
+COPY_BATCH = Action("copy_batch", CopyBatch, BatchCopy, _of_cluster("cluster_action"))
 GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"))
 
 # Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))
 DISK_FAILED = Action("disk_failed", DiskFailed, Done, _of_cluster("cluster_action"))
+DISK_DAMAGED = Action("disk_damaged", DiskDamaged, Done, _of_cluster("cluster_action"))
 GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alter"))
 DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"))

@@ -8,6 +8,7 @@ import msgspec
 
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import Message, Part
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
     BrokerId,
     Count,
@@ -68,7 +69,7 @@ class Awaited(Part, frozen=True, kw_only=True):
     required: frozenset[BrokerId] = frozenset()
 
 
-# omit_defaults: a reader that does not know `waiting` can decode a topic in which no partition waits.
+# omit_defaults: a reader that does not know the fields from `waiting` on can decode a topic that has no trouble.
 class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     topic_id: str
@@ -76,6 +77,10 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     partitions: tuple[PartitionCommand, ...]
     #: Why a partition has no leader, by partition. Only the controller says so.
     waiting: dict[int, Awaited] = msgspec.field(default_factory=dict)
+    #: The brokers whose disk refuses a partition, by partition. Only the controller says so.
+    refused: dict[int, tuple[BrokerId, ...]] = msgspec.field(default_factory=dict)
+    #: What the disks of brokers have damaged, by partition. Only the controller says so.
+    damaged: dict[int, dict[BrokerId, DiskDamage]] = msgspec.field(default_factory=dict)
 
 
 class Metadata(Message, frozen=True, kw_only=True):

@@ -29,10 +29,18 @@ from crc32c import crc32c
 from spark_replication.config import TopicSettings
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
-from spark_replication.errors import CorruptLog, CorruptState, OffsetOutOfRange, StorageFailed
+from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
 from spark_replication.messages.ranges import Piece
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, Records
+from spark_replication.ports import (
+    BatchPlace,
+    DamagedBatch,
+    Flush,
+    LogSlice,
+    PreparedBatch,
+    Records,
+    StoredSlice,
+)
 from spark_replication.storage.batches import check_data, schema_from_bytes
 from spark_replication.storage.disk_errors import DiskErrors
 from spark_replication.storage.failed_sync import forget_failed_sync, save_failed_sync, write_again
@@ -183,6 +191,26 @@ class PartitionLog:
         segment = self._segment_at(offset)
         with self._disk("read"):
             return segment.find(offset, bytes_max=bytes_max, end=end)
+
+    def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
+        if not self._log_start <= offset < self._log_end:
+            return None
+        with self._disk("read"):
+            return self._segment_at(offset).find_stored(offset, bytes_max=bytes_max, end=self._log_end)
+
+    def damaged(self, start: Offset, end: Offset) -> list[DamagedBatch]:
+        with self._disk("read"):
+            within = [each for each in self._segments if each.end > start and each.base < end]
+            return [found for each in within for found in each.damaged(start, end)]
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> None:
+        self._refuse_if_offline()
+        is_here = self._log_start <= batch.base_offset < self._log_end
+        with self._disk("mending"):
+            # Not synced: a crash leaves any of its blocks old or new, which is damage that is found and mended again.
+            if is_here and self._segment_at(batch.base_offset).mend(batch, data):
+                return
+        raise InvalidRequest(f"these are not the bytes of {batch} in {self._folder}, or it has gone")
 
     def bytes_from(self, offset: Offset) -> int:
         """See ports.ReplicaLog. Costs a look at each newer segment, and one search in an index."""

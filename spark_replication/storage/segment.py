@@ -21,13 +21,14 @@ from pathlib import Path
 from crc32c import crc32c
 
 from spark_replication.model import Offset
-from spark_replication.ports import LogSlice, Records, StoredSlice
+from spark_replication.ports import DamagedBatch, LogSlice, Records, StoredSlice
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
     Buffer,
     IndexEntry,
+    count_to,
     entry_at,
     last_offset_at,
     newest_of_producers,
@@ -145,6 +146,10 @@ class Segment:
         newest = self._memory.newest.get(self)
         if newest is not None and newest.first_offset == offset and newest.next_offset <= end:
             return newest
+        return self.find_stored(offset, bytes_max=bytes_max, end=end)
+
+    def find_stored(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+        """As `find`, but always in the file."""
         entries = self._entries()
         first = place_of_offset(entries, offset)
         beyond = self.index_bytes // ENTRY_BYTES if end >= self.end else place_of_offset(entries, end)
@@ -162,6 +167,40 @@ class Segment:
             data=self._files.stored(self.data_path, length, start.position),
             schema=self.schema,
         )
+
+    def damaged(self, start: Offset, end: Offset) -> list[DamagedBatch]:
+        """See ports.ReplicaLog."""
+        entries = self._entries()
+        places = range(place_of_offset(entries, start), count_to(entries, end))
+        looked = (self._damage_of(entry_at(entries, place)) for place in places)
+        return [found for found in looked if found is not None]
+
+    def _damage_of(self, entry: IndexEntry) -> DamagedBatch | None:
+        try:
+            data = self._files.read(self.data_path, entry.bytes, entry.position)
+        except OSError as error:
+            why = f"it cannot be read: {error}"
+        else:
+            if len(data) == entry.bytes and crc32c(data) == entry.crc:
+                return None
+            cut = len(data) < entry.bytes
+            why = f"the file has {len(data)} of its {entry.bytes} bytes" if cut else "it does not have its CRC-32C"
+        return DamagedBatch(
+            entry.base_offset, entry.last_offset, str(self.data_path), entry.position, entry.bytes, entry.crc, why
+        )
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> bool:
+        """Write the bytes of this batch again. False if they are not its bytes, or there is no such batch."""
+        entries = self._entries()
+        place = place_of_offset(entries, batch.base_offset)
+        if place == len(entries) // ENTRY_BYTES:
+            return False
+        entry = entry_at(entries, place)
+        wanted = (batch.base_offset, batch.last_offset, len(data), crc32c(data))
+        if wanted != (entry.base_offset, entry.last_offset, entry.bytes, entry.crc):
+            return False
+        self._files.write(self.data_path, data, entry.position)
+        return True
 
     def bytes_from(self, offset: Offset) -> int:
         """The bytes of the batches from the one that holds `offset` on."""

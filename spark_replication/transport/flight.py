@@ -45,6 +45,7 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import NONE, Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.mending import BatchCopy, CopyBatch
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, ReplicaFolder, WantedRange
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
@@ -52,6 +53,7 @@ from spark_replication.model import TopicPartition, number_of, shortened
 from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
+from spark_replication.transport.batch_copies import copy_of
 from spark_replication.transport.caller import Caller
 from spark_replication.transport.limits import Room, Slots
 from spark_replication.transport.meter import GET, INFO, PUT, Traffic
@@ -108,6 +110,10 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
             return found
         return msgspec.structs.replace(found, folder=services.folder(found.topic_partition, found.topic_id))
 
+    def copy(request: CopyBatch) -> BatchCopy:
+        _require_ready(broker)
+        return copy_of(broker.partition, request)
+
     def shutdown(request: Shutdown) -> Done:
         services.shut_down(request)
         return Done()
@@ -124,6 +130,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         handled(actions.UPDATE_METADATA, broker.update_metadata),
         handled(actions.STOP_REPLICA, broker.stop_replica),
         handled(actions.GET_REPLICA_LOG_INFO, broker.replica_log_info),
+        handled(actions.COPY_BATCH, copy),
         handled(actions.DESCRIBE_REPLICAS, replica_sizes),
         handled(actions.DESCRIBE_RANGES, ranges),
         handled(actions.RENEW_LEASE, services.renew_lease),

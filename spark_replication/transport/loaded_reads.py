@@ -25,7 +25,7 @@ from spark_replication.storage.index import encode_entry
 def loaded(looked: Looked, find: Callable[[], Partition], ticket: ReadTicket) -> Looked:
     """Reads the records into memory, and checks them. The disk is read without having the partition, so that producers
     do not wait for this reader's disk. What was found may have been cut by then: if it does not read well, it is found
-    and read again while nobody else has the partition."""
+    and read again while nobody else has the partition. What does not read well then is damaged: StorageFailed."""
     if looked.records is None:
         return looked
     try:
@@ -36,8 +36,9 @@ def loaded(looked: Looked, find: Callable[[], Partition], ticket: ReadTicket) ->
             looked = look(replica, ticket, looked.place, len(looked.records.data))
             if looked.records is None:
                 return looked
+            replica.damage.require_none(looked.records)
             records = looked.records.loaded()
-        check_data(records)
+            check_data(records)
     return looked._replace(records=records)
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeGuard
 
-from spark_replication.engine.fetch_session import Answer, FollowerConnections, LeaderEnd, loaded
+from spark_replication.engine.fetch_session import Answer, FollowerConnections, LeaderEnd, checked, loaded
 from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import (
     BrokerNotAvailable,
@@ -49,6 +49,7 @@ from spark_replication.messages.replication import (
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import StoredSlice
 from spark_replication.process.load import Load
+from spark_replication.storage.batches import check_data
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.aside import Aside
@@ -112,6 +113,7 @@ class ReplicationServer:
         self.aside = aside
         self.cluster_id = cluster_id
         self.security = rights.security
+        self.find = find
         self.rights = rights
         self.frame_bytes_max = frame_bytes_max
         self.lane = lane
@@ -411,7 +413,9 @@ class FollowerConnection(Connected):
             self._server.followers.answer(self, partition, self._answered)
 
     def _answered(self, answer: Answer) -> None:
-        if isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
+        if answer.is_repeated:
+            self._server.aside.do(partial(checked, answer, self._server.find, check_data), self._is_warm)
+        elif isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
             self._server.aside.do(answer.records.data.warm, lambda _: self._is_warm(answer))
         else:
             self._say(answer)

@@ -24,6 +24,7 @@ from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
     UNCLEAN,
     BrokerEpoch,
@@ -116,6 +117,8 @@ class ClusterState:
         self._reasons: dict[str, Mapping[str, str]] = {}
         #: The partitions that the disk of each broker refused, and when it last did.
         self._failed: dict[BrokerId, dict[TopicPartition, int]] = {}
+        #: What each broker has told of damage on its disk.
+        self._damaged: dict[BrokerId, Mapping[ReplicaOf, DiskDamage]] = {}
         self._hosted: dict[BrokerId, set[TopicPartition]] = {}
         #: The settings that hold where ZooKeeper says nothing.
         self.defaults = msgspec.to_builtins(loaded.settings)
@@ -196,6 +199,9 @@ class ClusterState:
             # the leader let it in again, for ever.
             for joined in stored.state.isr - known.state.isr:
                 self._failed.get(joined, {}).pop(partition, None)
+            if stored.state.leader is not None and stored.state.leader_epoch > known.state.leader_epoch:
+                # It was due to be tried again. If its disk still refuses, it says so again.
+                self._failed.get(stored.state.leader, {}).pop(partition, None)
         leader_before = None if known is None else known.state.leader
         if stored.state.leader not in (None, leader_before) and stored.state.elected is not None:
             self.elections[stored.state.elected] += 1
@@ -276,6 +282,7 @@ class ClusterState:
         self.brokers = Brokers.of(self.registered, self.broker_epochs)
         for broker in lost:
             self._failed.pop(broker, None)  # its next life tries its disk again
+            self._damaged.pop(broker, None)  # and tells what it finds
         if lost and self.new_replicas:
             self.new_replicas = {(partition, broker) for partition, broker in self.new_replicas if broker not in lost}
         stopping = (was_electable & self.brokers.live) - self.brokers.electable - started
@@ -293,6 +300,10 @@ class ClusterState:
     def apply_failed(self, broker: BrokerId, partitions: Iterable[TopicPartition]) -> None:
         """Count these replicas as failed until the broker starts again, or the replica is in sync again."""
         self._failed.setdefault(broker, {}).update(dict.fromkeys(partitions, self.now_ms))
+
+    def apply_damaged(self, broker: BrokerId, replicas: Mapping[ReplicaOf, DiskDamage]) -> None:
+        """Note all that a broker knows of damage. No decision depends on it."""
+        self._damaged[broker] = replicas
 
     def apply_request(self, path: str, moving: frozenset[TopicPartition]) -> None:
         """Note the partitions that a reassignment below /admin moves: when it begins, and when a part of it that met
@@ -333,6 +344,26 @@ class ClusterState:
     def failed_replicas(self) -> int:
         """The number of replicas whose broker lives, and has said that its disk refuses them."""
         return sum(map(len, self._failed.values()))
+
+    @property
+    def damaged_replicas(self) -> int:
+        """The number of replicas with damaged batches."""
+        told = (item for found in self._damaged.values() for item in found.items())
+        return sum(damage.batches > 0 and self.has(replica) for replica, damage in told)
+
+    def refused_by(self, partition: TopicPartition) -> tuple[BrokerId, ...]:
+        """The replicas whose broker lives, and has said that its disk refuses this partition."""
+        if not self._failed:
+            return ()
+        return tuple(each for each in self.replicas(partition) if partition in self._failed.get(each, ()))
+
+    def damaged_on(self, partition: TopicPartition) -> dict[BrokerId, DiskDamage]:
+        """What the disks of its replicas have damaged of this partition, where their broker lives."""
+        if not self._damaged:
+            return {}
+        replica = ReplicaOf(partition, self.topics[partition.topic].state.topic_id)
+        told = {broker: self._damaged.get(broker, {}).get(replica) for broker in self.replicas(partition)}
+        return {broker: damage for broker, damage in told.items() if damage is not None}
 
     def assigned(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)

@@ -54,6 +54,8 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
             for p in partitions
             if p in cluster.leaderless and (awaited := waiting(cluster, p)) is not None
         },
+        refused={p.partition: by for p in partitions if (by := cluster.refused_by(p))},
+        damaged={p.partition: on for p in partitions if (on := cluster.damaged_on(p))},
     )
 
 

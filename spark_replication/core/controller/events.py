@@ -9,6 +9,7 @@ import msgspec
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import Request
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
 
@@ -63,6 +64,15 @@ class ReplicasFailed(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaOf, ...]
 
 
+class ReplicasDamaged(msgspec.Struct, frozen=True):
+    """What the disk of this life of the broker did not give back as it was written (D1). This is all that it knows: any
+    other replicas of earlier events have no damage any longer."""
+
+    broker: BrokerId
+    epoch: int
+    replicas: Mapping[ReplicaOf, DiskDamage]
+
+
 class LogsAhead(msgspec.Struct, frozen=True):
     """This life of the broker has logs of a later leader epoch than was commanded: ZooKeeper is as of an earlier time
     (Z2)."""
@@ -105,6 +115,7 @@ Event = (
     | NodesUnreadable
     | BrokerDeathReported
     | ReplicasFailed
+    | ReplicasDamaged
     | LogsAhead
     | LogInfoRead
     | Requested

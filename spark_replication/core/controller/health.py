@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -13,7 +13,8 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.election import Reason
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import Awaited, Metadata
+from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import BrokerId, How
 
 
@@ -41,6 +42,8 @@ class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     manual_leader_election_required_partitions: int
     #: Replicas that their broker's disk refuses.
     failed_replicas: int
+    #: Replicas of which their broker's disk has damaged batches.
+    damaged_replicas: int
     unclean_recoveries_finished: int
     unclean_elections: int
     elections: dict[How, int]
@@ -76,6 +79,7 @@ def metrics(cluster: ClusterState) -> ClusterMetrics:
         unclean_recovery_partitions=_recovering(waits, enabled=cluster.settings.unclean_recovery_enabled),
         manual_leader_election_required_partitions=waits["manual"],
         failed_replicas=cluster.failed_replicas,
+        damaged_replicas=cluster.damaged_replicas,
         unclean_recoveries_finished=cluster.elections["unclean_recovery"],
         unclean_elections=cluster.unclean_elections,
         elections={how: cluster.elections[how] for how in get_args(How)},
@@ -159,6 +163,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
     lacking = [each for each in led if len(each.state.isr) < len(each.replicas)]
     found.extend(_under_min_isr(each, live) for each in lacking if len(each.state.isr) < each.state.min_isr)
     found.extend(_under_replicated(each, live) for each in lacking if len(each.state.isr) >= each.state.min_isr)
+    found.extend(problem for topic in metadata.topics for problem in _of_disks(topic))
     if metadata.mirror_error:
         found.append(
             Problem(
@@ -173,7 +178,18 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
 
 def without_what_it_outlives(metadata: Metadata) -> Metadata:
     """The metadata without the troubles in spite of which a cluster starts and serves."""
-    return replace(metadata, unreadable=(), mirror_error="")
+    topics = tuple(replace(topic, refused={}, damaged={}) for topic in metadata.topics)
+    return replace(metadata, unreadable=(), mirror_error="", topics=topics)
+
+
+def without_what_is_mended(metadata: Metadata) -> Metadata:
+    """The metadata without the damage of which nothing is left but that people are to see to the disk."""
+    topics = tuple(replace(topic, damaged=_left(topic.damaged)) for topic in metadata.topics)
+    return replace(metadata, topics=topics)
+
+
+def _left(damaged: Mapping[int, Mapping[BrokerId, DiskDamage]]) -> dict[int, dict[BrokerId, DiskDamage]]:
+    return {number: {broker: each for broker, each in on.items() if each.batches} for number, on in damaged.items()}
 
 
 def _under_min_isr(partition: PartitionCommand, live: Collection[BrokerId]) -> Problem:
@@ -198,6 +214,56 @@ def _under_replicated(partition: PartitionCommand, live: Collection[BrokerId]) -
 
 def _in_sync(partition: PartitionCommand) -> str:
     return f"has {len(partition.state.isr)} of {len(partition.replicas)} replicas in sync"
+
+
+def _of_disks(topic: TopicMetadata) -> Iterator[Problem]:
+    """What the disks of live brokers refuse (B4), or do not give back as it was written (D1)."""
+    for partition in topic.partitions:
+        number, name = partition.partition, str(partition.topic_partition)
+        for broker in topic.refused.get(number, ()):
+            yield Problem(
+                severity="warning",
+                subject=name,
+                what=f"is refused by the disk of broker {broker}, which is full or failing",
+                about=partition,
+                mend=f"free space in log.dir of broker {broker}, whose log says more: it tries again every "
+                "disk.retry.ms; a disk that is broken is replaced, and the broker started again",
+            )
+        for broker, damage in topic.damaged.get(number, {}).items():
+            yield _damaged(partition, broker, damage)
+
+
+def _damaged(partition: PartitionCommand, broker: BrokerId, damage: DiskDamage) -> Problem:
+    about, name = partition, str(partition.topic_partition)
+    see_to_it = f"see to the disk of broker {broker}, which may lose more"
+    if not damage.batches:
+        return Problem(
+            severity="warning",
+            subject=name,
+            what=f"was damaged on the disk of broker {broker}, and is whole again: {damage.mended} batches were lost "
+            f"there since that broker started, the last {damage.words}",
+            about=about,
+            mend=f"nothing: its records came from another replica. But {see_to_it}; this is told until it starts again",
+        )
+    is_led = broker == partition.state.leader
+    return Problem(
+        severity="critical" if is_led else "warning",
+        subject=name,
+        what=f"is damaged on the disk of broker {broker}{', its leader' if is_led else ''}: {damage.batches} batches "
+        f"cannot be read, the first {damage.words}",
+        about=about,
+        mend=_mend_of_damage(partition, broker, see_to_it),
+    )
+
+
+def _mend_of_damage(partition: PartitionCommand, broker: BrokerId, see_to_it: str) -> str:
+    others = sorted({*partition.replicas} - {broker})
+    if not others:
+        return f"there is no other replica to copy these records from: read from the next offset on, and {see_to_it}"
+    return (
+        f"nothing, while {_named(others)} live and have these records: broker {broker} copies them from there; else "
+        f"start them. And {see_to_it}"
+    )
 
 
 def _mend_of(partition: PartitionCommand, live: Collection[BrokerId]) -> str:

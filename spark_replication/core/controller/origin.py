@@ -15,6 +15,7 @@ from spark_replication.core.controller.events import (
     LogsAhead,
     NodesUnreadable,
     PartitionsRead,
+    ReplicasDamaged,
     ReplicasFailed,
     Requested,
     Ticked,
@@ -63,6 +64,9 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
         case ReplicasFailed(broker=broker, replicas=replicas):
             words = f"the disk of broker {broker} cannot keep {_some(str(each.partition) for each in replicas)}"
             kind, is_fact = "disk", True
+        case ReplicasDamaged(broker=broker, replicas=replicas):
+            words = f"the disk of broker {broker} has damaged {_some(str(each.partition) for each in replicas)}"
+            kind = "damage"
         case LogsAhead(broker=broker, last_epochs=last_epochs):
             ahead = (f"{each.partition} (epoch {last})" for each, last in last_epochs.items())
             words = f"broker {broker} has logs from after the time that ZooKeeper is as of: {_some(ahead)}"

@@ -150,6 +150,11 @@ def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
         refused + sum(each.disk_refuses for each in found),
     )
     yield gauge(
+        "disk_damaged_batches",
+        "Stored batches that the disk does not give back as they were written.",
+        sum(each.damaged_batches for each in found),
+    )
+    yield gauge(
         "follower_lag_records_max",
         "Of all followers of what this broker leads, the most records that one lacks; without those being added.",
         max(lag.records or 0 for lag in behind),

@@ -28,6 +28,7 @@ from spark_replication.core.controller.events import (
     BrokerDeathReported,
     Event,
     LogInfoRead,
+    ReplicasDamaged,
     ReplicasFailed,
     TookOver,
 )
@@ -54,6 +55,7 @@ from spark_replication.messages.actions import (
     DESCRIBE_EVENTS,
     DESCRIBE_QUOTAS,
     DESCRIBE_TOPICS,
+    DISK_DAMAGED,
     DISK_FAILED,
     METADATA,
     METRICS,
@@ -62,6 +64,7 @@ from spark_replication.messages.actions import (
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
+from spark_replication.messages.mending import DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.records import Refusal
@@ -446,6 +449,7 @@ class ControllerHost:
             handled(METRICS, self.metrics),
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
+            handled(DISK_DAMAGED, self._disk_damaged),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
             handled(DESCRIBE_EVENTS, self._events),
             handled(DESCRIBE_ACLS, self._told_acls),
@@ -493,6 +497,13 @@ class ControllerHost:
         if not self.active:
             raise self._not_controller()
         self._post(logged(ReplicasFailed(told.broker_id, told.broker_epoch, told.replicas)))
+        return Done()
+
+    def _disk_damaged(self, told: DiskDamaged) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        found = {each.replica: each.damage for each in told.replicas}
+        self._post(ReplicasDamaged(told.broker_id, told.broker_epoch, found))
         return Done()
 
     def _rebuild_mirror(self, _asked: RebuildMirror) -> Done:

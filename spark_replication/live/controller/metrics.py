@@ -112,6 +112,11 @@ def _of_partitions(found: ClusterMetrics) -> Iterator[Metric]:
         "Replicas that a broker's disk refuses, until they are in sync again.",
         found.failed_replicas,
     )
+    yield gauge(
+        "damaged_replicas",
+        "Replicas of which a broker's disk does not give back some batches as they were written.",
+        found.damaged_replicas,
+    )
 
 
 def _of_elections(found: ClusterMetrics) -> Iterator[Metric]:

@@ -14,10 +14,10 @@ from spark_replication.config import TopicSettings
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.decoding import from_msgpack
-from spark_replication.errors import OffsetOutOfRange, StorageFailed
+from spark_replication.errors import InvalidRequest, OffsetOutOfRange, StorageFailed
 from spark_replication.messages.ranges import Piece
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, StoredSlice
+from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.world.faulty_files import InMemory
 
 
@@ -95,6 +95,17 @@ class MemoryLog:
             entries=b"",
             data=InMemory(msgspec.msgpack.encode(found)),
         )
+
+    def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
+        here = self.log_start <= offset < self.log_end
+        return self.find(offset, bytes_max=bytes_max, end=self.log_end) if here else None
+
+    def damaged(self, start: Offset, end: Offset) -> Sequence[DamagedBatch]:
+        """Nothing: memory keeps what it has."""
+        return ()
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> None:
+        raise InvalidRequest(f"nothing here is damaged: {batch}")
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         late = (offset for offset, each in enumerate(self.records, self.log_start) if each.timestamp_ms >= timestamp_ms)

@@ -14,6 +14,7 @@ from spark_replication.core.controller.events import (
     BrokerDeathReported,
     LogInfoRead,
     PartitionsRead,
+    ReplicasDamaged,
     ReplicasFailed,
     Requested,
     TookOver,
@@ -51,6 +52,7 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import (
     AddPartitions,
     Configure,
@@ -671,6 +673,16 @@ def test_of_a_disk_that_failed_in_the_present_life_the_replicas_are_given_up(
     story = Story()
     story.happens(ReplicasFailed(broker, epoch, (replica,)))
     assert story.asked() == asked
+
+
+@pytest.mark.parametrize(("broker", "epoch", "counted"), [(1, 0, 1), (1, 1, 0), (3, 0, 0)])
+def test_damage_of_the_present_life_is_known_and_nothing_is_decided(broker: int, epoch: int, counted: int) -> None:
+    story = Story()
+    damage = DiskDamage(batches=1, mended=0, words="")
+    story.happens(ReplicasDamaged(broker, epoch, {ReplicaOf(FOO, FOO_ID): damage}))
+    assert (story.loop.cluster.damaged_replicas, story.asked()) == (counted, [])
+    story.happens(ReplicasDamaged(broker, 0, {}))
+    assert story.loop.cluster.damaged_replicas == 0
 
 
 # Recovery, time

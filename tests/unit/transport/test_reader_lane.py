@@ -29,6 +29,7 @@ from spark_replication.errors import (
     OffsetOutOfRange,
     Overloaded,
     ReplicationError,
+    StorageFailed,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.envelope import NONE
@@ -623,13 +624,13 @@ def test_damaged_bytes_are_found_by_the_reader_and_by_the_broker_if_it_is_to_loo
             with pytest.raises(CorruptLog, match="does not have its CRC-32C"):
                 answer.records()
             connection.ask(ticket(from_offset=1), checked=True)
-            with pytest.raises(CorruptLog, match="does not have its CRC-32C"):
+            with pytest.raises(StorageFailed, match="does not have its CRC-32C"):
                 answer_of(connection)
             connection.ask(ReadTicket(topic="orders", partition=1), checked=True)
             assert answer_of(connection).records() is not None, "the connection goes on"
     assert len(connections._waiting[place_of(leader)]) == 1
     connections.close()
-    assert leader.replication.reads.meter.refusals() == {(GET, CorruptLog.code): 2}
+    assert leader.replication.reads.meter.refusals() == {(GET, StorageFailed.code): 2}
     still_reads(leader)
 
 
@@ -639,7 +640,7 @@ def test_damage_is_found_where_some_columns_are_asked_for(brokers: Brokers) -> N
     damage(leader)
     peer = Peer(leader)
     peer.ask(columns=("row",))
-    assert peer.refusal() == CorruptLog.code
+    assert peer.refusal() == StorageFailed.code
     assert read_all(Peer(leader), start=4) == b""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.core.replica.read_start import ReadPlace
-from spark_replication.errors import CorruptLog
+from spark_replication.engine.damage import Damage
+from spark_replication.errors import StorageFailed
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import Records
@@ -30,6 +31,10 @@ class CutMeanwhile:
         self.topic_id = self._replica.topic_id
         self.high_watermark: Offset = self._replica.high_watermark
         self.looks = 0
+
+    @property
+    def damage(self) -> Damage:
+        return self._replica.damage
 
     def __enter__(self) -> CutMeanwhile:
         return self
@@ -85,7 +90,7 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
     content = bytearray(data.read_bytes())
     content[-8] ^= 1
     data.write_bytes(content)
-    with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
+    with pytest.raises(StorageFailed, match=r"is damaged on this broker's disk, at offsets 4 to 5, at byte .* of /.*"):
         ReadStream(
             lambda: broker.partitions[ORDERS],
             SCHEMA,
@@ -95,3 +100,5 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
             traffic=Traffic(),
             pace=lambda _: None,
         ).begin()
+    (found,) = broker.partitions[ORDERS].damaged
+    assert (found.base_offset, found.last_offset, found.file) == (4, 5, str(data))

@@ -20,6 +20,7 @@ from spark_replication.messages.descriptions import DescribeReplicas, DescribeTo
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import BrokerDied, DiskFailed, Guarding, RenewLease, Shutdown
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
+from spark_replication.messages.mending import CopyBatch, DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror
 from spark_replication.messages.observing import DescribePage, GetMetrics
 from spark_replication.messages.ranges import DescribeRanges, WantedRange
@@ -92,6 +93,11 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
     "describe_ranges": (DescribeRanges(ranges=(RANGE,)), DESCRIBING),
     "describe_replicas": (DescribeReplicas(partitions=(ORDERS,)), DESCRIBING),
     "describe_topics": (DescribeTopics(topics=("orders",)), DESCRIBING),
+    "copy_batch": (
+        CopyBatch(topic="orders", partition=0, topic_id="id", base_offset=0, last_offset=0, crc=0),
+        COMMANDING,
+    ),
+    "disk_damaged": (DiskDamaged(broker_id=1, broker_epoch=1, replicas=()), COMMANDING),
     "disk_failed": (DiskFailed(broker_id=1, broker_epoch=1, replicas=()), COMMANDING),
     "elect_leaders": (ElectLeaders(kind="unclean"), RULING),
     "get_replica_log_info": (GetReplicaLogInfo(controller_epoch=1, partitions=()), COMMANDING),

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState, StoredTopic
 from spark_replication.core.controller.describing import described, is_described_alike
+from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
-from spark_replication.model import ClusterSettings, PartitionState, TopicConfig, TopicPartition, TopicState
+from spark_replication.messages.mending import DiskDamage
+from spark_replication.model import ClusterSettings, PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
 
 BAR = TopicPartition("bar", 0)
@@ -139,6 +141,107 @@ def test_replicas_that_a_disk_refuses_are_counted_until_they_are_in_sync_again()
     assert health.metrics(known).failed_replicas == 1
 
 
+def test_a_replica_that_leads_again_is_refused_by_no_disk_until_its_broker_says_so_again() -> None:
+    known = cluster()
+    known.apply_failed(1, [FOO])
+    known.apply_partition(FOO, StoredPartition(state(1, [1], min_isr=1), 8, 80))
+    assert health.metrics(known).failed_replicas == 1, "its ISR alone has changed"
+    known.apply_partition(FOO, StoredPartition(state(1, [1], min_isr=1, leader_epoch=5), 9, 90))
+    assert health.metrics(known).failed_replicas == 0
+
+
+def test_disks_that_refuse_a_replica_are_named_with_what_to_do() -> None:
+    known = cluster()
+    known.apply_failed(2, [FOO])
+    known.apply_failed(4, [FOO])  # it has no replica there (any longer)
+    (found,) = of_disks(known)
+    assert (found.severity, str(found)) == (
+        "warning",
+        "foo-0 is refused by the disk of broker 2, which is full or failing",
+    )
+    assert found.mend.startswith("free space in log.dir of broker 2")
+    known.apply_partition(FOO, StoredPartition(state(1, [1]), 8, 80))
+    known.apply_partition(FOO, StoredPartition(state(1, [1, 2]), 9, 90))
+    assert of_disks(known) == []
+
+
+LOST = DiskDamage(batches=2, mended=1, words="offsets 9 to 9, at byte 7 of a.arrow: why")
+
+
+def of_disks(known: ClusterState) -> list[health.Problem]:
+    return [each for each in health.problems(described(known, ["foo"], None), frozenset()) if "disk" in each.what]
+
+
+@pytest.mark.parametrize(
+    ("broker", "severity", "text"),
+    [
+        (
+            1,
+            "critical",
+            "foo-0 is damaged on the disk of broker 1, its leader: 2 batches cannot be read",
+        ),
+        (
+            2,
+            "warning",
+            "foo-0 is damaged on the disk of broker 2: 2 batches cannot be read, the first offsets 9",
+        ),
+    ],
+)
+def test_damage_is_named_with_broker_file_and_what_to_do(broker: int, severity: str, text: str) -> None:
+    known = cluster()
+    known.apply_damaged(broker, {ReplicaOf(FOO, FOO_ID): LOST, ReplicaOf(FOO, "another"): LOST})
+    (found,) = of_disks(known)
+    assert (found.severity, found.about is not None) == (severity, True)
+    assert str(found).startswith(text)
+    assert "a.arrow" in str(found)
+    assert f"broker {broker} copies them from there" in found.mend
+    assert f"see to the disk of broker {broker}" in found.mend
+    assert health.metrics(known).damaged_replicas == 1
+    known.apply_damaged(broker, {})
+    assert of_disks(known) == []
+
+
+def test_damage_that_no_other_replica_can_mend_says_so() -> None:
+    known = cluster_of(1, topics={"foo": topic((1,))}, states={"foo-0": state(1, [1])})
+    known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): LOST})
+    (found,) = of_disks(known)
+    assert found.mend.startswith("there is no other replica to copy these records from")
+
+
+def test_what_was_mended_is_told_and_nobody_waits_for_its_end() -> None:
+    known = cluster()
+    known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): replace(LOST, batches=0)})
+    (found,) = of_disks(known)
+    assert (found.severity, health.metrics(known).damaged_replicas) == ("warning", 0)
+    assert "was damaged on the disk of broker 1, and is whole again: 1 batches were lost" in str(found)
+    seen = described(known, None, None)
+    left = health.problems(health.without_what_is_mended(seen), frozenset())
+    assert [each for each in left if "damaged" in each.what] == []
+    known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): LOST})
+    seen = described(known, None, None)
+    left = health.problems(health.without_what_is_mended(seen), frozenset())
+    assert len([each for each in left if "damaged" in each.what]) == 1
+
+
+def test_a_cluster_starts_and_serves_in_spite_of_its_disks() -> None:
+    known = cluster()
+    known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): LOST})
+    known.apply_failed(2, [FOO])
+    seen = health.without_what_it_outlives(described(known, None, None))
+    assert [each.what for each in health.problems(seen, frozenset()) if "disk" in each.what] == []
+
+
+def test_damage_is_of_one_life_of_a_broker_and_of_replicas_that_it_has() -> None:
+    known = cluster()
+    known.apply_damaged(2, {ReplicaOf(FOO, FOO_ID): LOST})
+    known.apply_damaged(4, {ReplicaOf(FOO, FOO_ID): LOST})  # it has no replica there (any longer)
+    assert len(of_disks(known)) == 1
+    copied = known.snapshot()
+    known.apply_brokers(BrokersRead(brokers={1: registration(1)}, broker_epochs={}))
+    assert of_disks(known) == []
+    assert len(of_disks(copied)) == 1
+
+
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
     assert told(health.problems(described(cluster(), None, None), frozenset({1, 2, 3}))) == [
         "broker 3 is not registered",
@@ -252,8 +355,9 @@ def test_where_no_replica_lives_nobody_is_to_be_elected_before_others_are_there(
     known = cluster_of(*live, topics={"foo": topic((3,))}, states={"foo-0": state(None, [], elr=[3])})
     if 3 in live:
         known.apply_failed(3, [FOO])
-    (found,) = health.problems(described(known, None, None), frozenset())
+    found, *others = health.problems(described(known, None, None), frozenset())
     assert found.mend_of(["foo-0"]) == mend
+    assert [each.what.split(",")[0] for each in others] == ["is refused by the disk of broker 3"] * (3 in live)
 
 
 def test_that_fewer_are_in_sync_than_could_be() -> None:

@@ -14,6 +14,7 @@ from spark_replication.core.controller.events import (
     LogsAhead,
     NodesUnreadable,
     PartitionsRead,
+    ReplicasDamaged,
     ReplicasFailed,
     Requested,
     Ticked,
@@ -23,6 +24,7 @@ from spark_replication.core.controller.origin import NAMED_MAX, WORDS_MAX, Origi
 from spark_replication.core.controller.plan import Advance, BrokersMoved
 from spark_replication.core.law.acls import ACLS
 from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -39,6 +41,7 @@ from spark_replication.messages.requests import (
 )
 from spark_replication.model import ReplicaOf, TopicPartition
 
+LOST = DiskDamage(batches=1, mended=0, words="")
 READ = BrokersRead(brokers={}, broker_epochs={})
 
 
@@ -52,6 +55,12 @@ READ = BrokersRead(brokers={}, broker_epochs={})
             "disk",
             "the disk of broker 2 cannot keep orders-0",
             True,
+        ),
+        (
+            ReplicasDamaged(2, 1, {ReplicaOf(TopicPartition("orders", 0), "id"): LOST}),
+            "damage",
+            "the disk of broker 2 has damaged orders-0",
+            False,
         ),
         (
             LogsAhead(2, 1, {ReplicaOf(TopicPartition("orders", 0), "id"): 7}),

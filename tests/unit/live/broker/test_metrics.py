@@ -15,6 +15,7 @@ from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.messages.observing import GetMetrics
 from spark_replication.model import ControllerInfo, TopicPartition
+from spark_replication.ports import DamagedBatch
 from tests.scrapes import Scrape
 from tests.unit.core.stories import command, state
 from tests.unit.transport.flight_broker import ORDERS, FlightBroker, written
@@ -158,6 +159,13 @@ def test_zookeeper_and_the_controller(broker: Broker) -> None:
 def test_replicas_that_the_disk_refuses(broker: Broker) -> None:
     broker.loop.refused.add(TopicPartition("payments", 0), 0)
     assert broker.scraped().value("disk_refused_replicas") == 1
+
+
+def test_batches_that_the_disk_has_damaged(broker: Broker) -> None:
+    assert broker.scraped().value("disk_damaged_batches") == 0
+    lost = DamagedBatch(base_offset=0, last_offset=0, file="", position=0, bytes=1, crc=0, why="")
+    broker.partition.unguarded.damage.batches = (lost,)
+    assert broker.scraped().value("disk_damaged_batches") == 1
 
 
 def test_a_replica_that_is_busy_is_told_as_it_was(broker: Broker) -> None:
