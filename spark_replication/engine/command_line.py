@@ -33,7 +33,13 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from spark_replication.core.controller.answers import outcome
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    BrokerNoted,
+    LogInfoRead,
+    LogsAhead,
+    ReplicasFailed,
+)
 from spark_replication.engine.pending_commands import PendingCommands, PendingQuestions
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.commands import (
@@ -51,7 +57,7 @@ REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
 QUESTION_PAUSE_MS = 100  # before the same partition's log is asked for again
 
 # What the controller's loop learns from a broker's answers, or from their absence.
-BrokerNews = BrokerDeathReported | LogInfoRead | LogsAhead | ReplicasFailed
+BrokerNews = BrokerDeathReported | BrokerNoted | LogInfoRead | LogsAhead | ReplicasFailed
 
 
 class LineNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +149,8 @@ class CommandLine:
             if found.ahead:
                 events.append(LogsAhead(self.broker, self.registration.epoch, found.ahead))
             news = LineNews(confirmed=found.confirmed, events=tuple(events), refused=found.refused)
+        elif answer.notes is not None:
+            news = LineNews(events=(BrokerNoted(self.broker, self.registration.epoch, answer.notes),))
         self._go_on(now_ms)
         return news
 

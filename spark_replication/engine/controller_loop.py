@@ -18,6 +18,7 @@ from spark_replication.core.controller.announcing import announce, ask
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
 from spark_replication.core.controller.controller import decide
 from spark_replication.core.controller.events import (
+    BrokerNoted,
     BrokersRead,
     Event,
     LogInfoRead,
@@ -207,7 +208,7 @@ class ControllerLoop:
                     self._sender.gone(broker)
                 moved = BrokersMoved(lost=lost, started=started, stopping=stopping)
                 return moved if lost or started or stopping else None
-            case NodesUnreadable() | ReplicasDamaged():
+            case NodesUnreadable() | ReplicasDamaged() | BrokerNoted():
                 self._note(event)
                 return None
             case PartitionsRead(partitions=partitions, unreadable=unreadable):
@@ -230,13 +231,17 @@ class ControllerLoop:
             case _:
                 return event
 
-    def _note(self, event: NodesUnreadable | ReplicasDamaged) -> None:
+    def _note(self, event: NodesUnreadable | ReplicasDamaged | BrokerNoted) -> None:
         """Applies what is told to people, and decides nothing."""
         if isinstance(event, NodesUnreadable):
             self.cluster.apply_reasons(event.folder, event.reasons)
             return
         registered = self.cluster.registered.get(event.broker)
-        if registered is not None and registered.epoch == event.epoch:
+        if registered is None or registered.epoch != event.epoch:
+            return
+        if isinstance(event, BrokerNoted):
+            self.cluster.apply_noted(event.broker, event.notes)
+        else:
             self.cluster.apply_damaged(event.broker, event.replicas)
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:

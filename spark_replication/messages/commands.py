@@ -18,7 +18,9 @@ from spark_replication.model import (
     PartitionNumber,
     PartitionState,
     Registration,
+    ReplicaOf,
     Scalar,
+    TimeMs,
     TopicConfig,
     TopicPartition,
     require,
@@ -170,6 +172,24 @@ class ReplicaLogInfos(Message, frozen=True, kw_only=True):
     partitions: tuple[ReplicaLogInfo, ...]
 
 
+class PutAside(Part, frozen=True, kw_only=True):
+    """A log in a broker's quarantine that nobody has asked it to delete."""
+
+    replica: ReplicaOf
+    #: Below the broker's log.dir.
+    folder: str
+    #: When it is deleted.
+    until_ms: TimeMs
+
+
+class BrokerNotes(Part, frozen=True, kw_only=True):
+    """What people are to know of a broker."""
+
+    #: Of ZooKeeper's clock, where the broker's own is not believed (D3); below 0: it is behind.
+    clock_ahead_ms: int = 0
+    put_aside: tuple[PutAside, ...] = ()
+
+
 class CommandAnswer(Message, frozen=True, kw_only=True):
     """The answer to LeaderAndIsr, StopReplica and UpdateMetadata."""
 
@@ -179,6 +199,8 @@ class CommandAnswer(Message, frozen=True, kw_only=True):
     errors: dict[str, str] = msgspec.field(default_factory=dict)
     #: The last leader epoch of each log that is above the one commanded (Z2).
     last_epochs: dict[str, Epoch] = msgspec.field(default_factory=dict)
+    #: In the answer to all of the metadata, which a new controller and a new registration begin with.
+    notes: BrokerNotes | None = None
 
 
 Command = LeaderAndIsr | StopReplica | UpdateMetadata | GetReplicaLogInfo

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
@@ -84,7 +84,7 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Metadata(Message, frozen=True, kw_only=True):
-    """The answer to GetMetadata: what routing needs. Brokers leave the last five fields at their defaults."""
+    """The answer to GetMetadata: what routing needs. Brokers leave the last six fields at their defaults."""
 
     cluster_id: str
     #: All registered brokers.
@@ -96,6 +96,8 @@ class Metadata(Message, frozen=True, kw_only=True):
     zookeeper_silent_ms: Count = 0
     #: What the controller cannot read in ZooKeeper, and why.
     unreadable: tuple[str, ...] = ()
+    #: What people are to know of brokers.
+    notes: dict[BrokerId, BrokerNotes] = msgspec.field(default_factory=dict)
     #: Why the mirror is not written; empty if it is.
     mirror_error: str = ""
     #: Names the description of all topics: one that differs has another mark. Empty where only some were asked for.

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from spark_replication.config import TopicSettings
 from spark_replication.errors import InvalidRequest, StorageFailed
-from spark_replication.model import TopicPartition
+from spark_replication.messages.commands import PutAside
+from spark_replication.model import ReplicaOf, TopicPartition
 from spark_replication.storage.files import Files
 from spark_replication.storage.high_watermarks import HighWatermarks
 from spark_replication.storage.partition_log import PartitionLog
@@ -123,6 +124,22 @@ class LocalLogs:
         except OSError as error:
             raise StorageFailed(f"{folder} cannot be moved to quarantine: {error}. Repair the disk") from error
         self._high_watermarks.forget(folder.name)
+
+    def put_aside(self, unasked_delay_ms: int) -> list[PutAside]:
+        """The logs in quarantine that nobody asked to delete. Raises StorageFailed."""
+        try:
+            found = self._quarantine.unasked()
+        except OSError as error:
+            raise StorageFailed(f"the quarantine in {self._directory} cannot be read: {error}") from error
+        return [
+            PutAside(
+                replica=ReplicaOf(TopicPartition.parse(match["partition"]), match["topic_id"]),
+                folder=path,
+                until_ms=at_ms + unasked_delay_ms,
+            )
+            for name, path, at_ms in found
+            if (match := _REPLICA_FOLDER.fullmatch(name))
+        ]
 
     def delete_quarantined(self, *, asked_delay_ms: int, unasked_delay_ms: int, now_ms: int) -> list[str]:
         """Delete what has been in quarantine for as long as its delay, and return the names of what went. Raises

@@ -77,6 +77,16 @@ class Quarantine:
                 failed.append(error)
         return deleted, failed
 
+    def unasked(self) -> list[tuple[str, str, int]]:
+        """What nobody asked to delete: the name that each folder had before, its path in the directory, and since when
+        it is here."""
+        matches = [match for name in self._names() if (match := _NAME.fullmatch(name))]
+        return [
+            (match["folder"], f"{QUARANTINE}/{match[0]}", int(match["at_ms"]))
+            for match in matches
+            if match["why"] == _UNASSIGNED
+        ]
+
     def _put_at(self, name: str) -> tuple[bool, int | None]:
         """Whether somebody asked to delete it, and since when it is here. The latter is None if nothing says so."""
         match = _NAME.fullmatch(name)

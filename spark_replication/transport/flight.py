@@ -30,9 +30,11 @@ from spark_replication.errors import (
 from spark_replication.messages import actions
 from spark_replication.messages.acls import Need, Right
 from spark_replication.messages.commands import (
+    BrokerNotes,
     CommandAnswer,
     LeaderAndIsr,
     PartitionCommand,
+    UpdateMetadata,
 )
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -80,14 +82,10 @@ class BrokerServices(Protocol):
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         """An INIT command that named these was carried out."""
 
+    def notes(self) -> BrokerNotes: ...
+
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> list[Handled]:
-    def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
-        answer = broker.leader_and_isr(request)
-        if request.init:
-            services.initialized(request.partitions)
-        return answer
-
     def metadata(request: GetMetadata) -> Metadata:
         _require_ready(broker)
         return broker.metadata(request.topics, services.controller_address(), request.only)
@@ -126,15 +124,33 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         handled(actions.DESCRIBE_TOPICS, topics),
         handled(actions.METRICS, services.metrics),
         handled(actions.INIT_PRODUCER, init_producer),
-        handled(actions.LEADER_AND_ISR, leader_and_isr),
-        handled(actions.UPDATE_METADATA, broker.update_metadata),
-        handled(actions.STOP_REPLICA, broker.stop_replica),
-        handled(actions.GET_REPLICA_LOG_INFO, broker.replica_log_info),
+        *_commands(broker, services),
         handled(actions.COPY_BATCH, copy),
         handled(actions.DESCRIBE_REPLICAS, replica_sizes),
         handled(actions.DESCRIBE_RANGES, ranges),
         handled(actions.RENEW_LEASE, services.renew_lease),
         handled(actions.SHUTDOWN, shutdown),
+    ]
+
+
+def _commands(broker: BrokerLoop, services: BrokerServices) -> list[Handled]:
+    """The controller's."""
+
+    def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
+        answer = broker.leader_and_isr(request)
+        if request.init:
+            services.initialized(request.partitions)
+        return answer
+
+    def update_metadata(request: UpdateMetadata) -> CommandAnswer:
+        answer = broker.update_metadata(request)
+        return msgspec.structs.replace(answer, notes=services.notes()) if request.complete else answer
+
+    return [
+        handled(actions.LEADER_AND_ISR, leader_and_isr),
+        handled(actions.UPDATE_METADATA, update_metadata),
+        handled(actions.STOP_REPLICA, broker.stop_replica),
+        handled(actions.GET_REPLICA_LOG_INFO, broker.replica_log_info),
     ]
 
 

@@ -23,7 +23,7 @@ from spark_replication.core.law.states import PARTITION, REPLICA, State, partiti
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
     UNCLEAN,
@@ -119,6 +119,8 @@ class ClusterState:
         self._failed: dict[BrokerId, dict[TopicPartition, int]] = {}
         #: What each broker has told of damage on its disk.
         self._damaged: dict[BrokerId, Mapping[ReplicaOf, DiskDamage]] = {}
+        #: What people are to know of each broker.
+        self._notes: dict[BrokerId, BrokerNotes] = {}
         self._hosted: dict[BrokerId, set[TopicPartition]] = {}
         #: The settings that hold where ZooKeeper says nothing.
         self.defaults = msgspec.to_builtins(loaded.settings)
@@ -283,6 +285,7 @@ class ClusterState:
         for broker in lost:
             self._failed.pop(broker, None)  # its next life tries its disk again
             self._damaged.pop(broker, None)  # and tells what it finds
+            self._notes.pop(broker, None)
         if lost and self.new_replicas:
             self.new_replicas = {(partition, broker) for partition, broker in self.new_replicas if broker not in lost}
         stopping = (was_electable & self.brokers.live) - self.brokers.electable - started
@@ -304,6 +307,10 @@ class ClusterState:
     def apply_damaged(self, broker: BrokerId, replicas: Mapping[ReplicaOf, DiskDamage]) -> None:
         """Note all that a broker knows of damage. No decision depends on it."""
         self._damaged[broker] = replicas
+
+    def apply_noted(self, broker: BrokerId, notes: BrokerNotes) -> None:
+        """No decision depends on it."""
+        self._notes[broker] = notes
 
     def apply_request(self, path: str, moving: frozenset[TopicPartition]) -> None:
         """Note the partitions that a reassignment below /admin moves: when it begins, and when a part of it that met
@@ -344,6 +351,19 @@ class ClusterState:
     def failed_replicas(self) -> int:
         """The number of replicas whose broker lives, and has said that its disk refuses them."""
         return sum(map(len, self._failed.values()))
+
+    @property
+    def notes(self) -> dict[BrokerId, BrokerNotes]:
+        """What there is to know of live brokers. A log that was put aside is still told of if no partition has its
+        records: a replica that has moved is gone from where it was, and so is what was due to be deleted."""
+        found = {}
+        for broker, notes in self._notes.items():
+            lost = tuple(each for each in notes.put_aside if self._is_lost(each))
+            found[broker] = msgspec.structs.replace(notes, put_aside=lost)
+        return {broker: notes for broker, notes in found.items() if notes != BrokerNotes()}
+
+    def _is_lost(self, log: PutAside) -> bool:
+        return log.until_ms > self.now_ms and not self.has(log.replica)
 
     @property
     def damaged_replicas(self) -> int:

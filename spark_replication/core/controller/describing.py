@@ -24,6 +24,7 @@ def described(cluster: ClusterState, topics: Sequence[str] | None, controller: s
         brokers=dict(cluster.registered),
         controller=controller,
         unreadable=_unreadable(cluster.reasons),
+        notes=cluster.notes,
         topics=tuple(_topic(cluster, name) for name in wanted),
     )
 

@@ -8,7 +8,7 @@ import msgspec
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
-from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.commands import BrokerNotes, ReplicaLogInfos
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import Request
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
@@ -73,6 +73,14 @@ class ReplicasDamaged(msgspec.Struct, frozen=True):
     replicas: Mapping[ReplicaOf, DiskDamage]
 
 
+class BrokerNoted(msgspec.Struct, frozen=True):
+    """What people are to know of this life of the broker."""
+
+    broker: BrokerId
+    epoch: int
+    notes: BrokerNotes
+
+
 class LogsAhead(msgspec.Struct, frozen=True):
     """This life of the broker has logs of a later leader epoch than was commanded: ZooKeeper is as of an earlier time
     (Z2)."""
@@ -116,6 +124,7 @@ Event = (
     | BrokerDeathReported
     | ReplicasFailed
     | ReplicasDamaged
+    | BrokerNoted
     | LogsAhead
     | LogInfoRead
     | Requested

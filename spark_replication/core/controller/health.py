@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal, get_args
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.election import Reason
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import BrokerId, How
@@ -94,6 +95,9 @@ def _recovering(waits: Mapping[Reason, int], *, enabled: bool) -> int:
     return waits["log_info"] + (waits["last_known_elr"] + waits["last_known_leader"] if enabled else 0)
 
 
+#: Of the logs that a broker has put aside.
+PUT_ASIDE_NAMED = 10
+
 Severity = Literal["critical", "warning"]
 
 
@@ -164,6 +168,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
     found.extend(_under_min_isr(each, live) for each in lacking if len(each.state.isr) < each.state.min_isr)
     found.extend(_under_replicated(each, live) for each in lacking if len(each.state.isr) >= each.state.min_isr)
     found.extend(problem for topic in metadata.topics for problem in _of_disks(topic))
+    found.extend(problem for broker, notes in metadata.notes.items() for problem in _noted(broker, notes))
     if metadata.mirror_error:
         found.append(
             Problem(
@@ -179,13 +184,14 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
 def without_what_it_outlives(metadata: Metadata) -> Metadata:
     """The metadata without the troubles in spite of which a cluster starts and serves."""
     topics = tuple(replace(topic, refused={}, damaged={}) for topic in metadata.topics)
-    return replace(metadata, unreadable=(), mirror_error="", topics=topics)
+    return replace(metadata, unreadable=(), mirror_error="", notes={}, topics=topics)
 
 
 def without_what_is_mended(metadata: Metadata) -> Metadata:
-    """The metadata without the damage of which nothing is left but that people are to see to the disk."""
+    """The metadata without what only people end, who need not hurry: damage of which nothing is left but that they are
+    to see to the disk, and what brokers have told of themselves."""
     topics = tuple(replace(topic, damaged=_left(topic.damaged)) for topic in metadata.topics)
-    return replace(metadata, topics=topics)
+    return replace(metadata, notes={}, topics=topics)
 
 
 def _left(damaged: Mapping[int, Mapping[BrokerId, DiskDamage]]) -> dict[int, dict[BrokerId, DiskDamage]]:
@@ -214,6 +220,34 @@ def _under_replicated(partition: PartitionCommand, live: Collection[BrokerId]) -
 
 def _in_sync(partition: PartitionCommand) -> str:
     return f"has {len(partition.state.isr)} of {len(partition.replicas)} replicas in sync"
+
+
+def _noted(broker: BrokerId, notes: BrokerNotes) -> Iterator[Problem]:
+    if notes.clock_ahead_ms:
+        ahead = "ahead of" if notes.clock_ahead_ms > 0 else "behind"
+        yield Problem(
+            severity="warning",
+            subject=f"broker {broker}",
+            what=f"has a clock that is {abs(notes.clock_ahead_ms) // 1000} s {ahead} ZooKeeper's: it removes nothing "
+            "because of its age, by neither retention.ms nor producer.id.expiration.ms",
+            mend="set the wrong clock right, then restart that broker",
+        )
+    if notes.put_aside:
+        first = min(notes.put_aside, key=lambda each: each.until_ms)
+        names = [f"{each.replica.partition} (topic {each.replica.topic_id})" for each in notes.put_aside]
+        more = f" and {len(names) - PUT_ASIDE_NAMED} more" if len(names) > PUT_ASIDE_NAMED else ""
+        yield Problem(
+            severity="warning",
+            subject=f"broker {broker}",
+            what=f"has put aside logs that no topic has, and that nobody asked it to delete: "
+            f"{', '.join(names[:PUT_ASIDE_NAMED])}{more}. From {_time(first.until_ms)} on it deletes them",
+            mend="nothing, if their topics were deleted while it was down. If they were not, copy these folders "
+            f"elsewhere before that time: {first.folder} below its log.dir is the first",
+        )
+
+
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _of_disks(topic: TopicMetadata) -> Iterator[Problem]:

@@ -81,7 +81,7 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
             kind, words = "logs", f"broker {broker} told of its logs"
         case Ticked():
             kind, words = "time", "the controller looked for what was due"
-        case _:
+        case _:  # BrokerNoted, too, from which nothing follows
             kind, words = "again", "the controller went on with what it had begun"
     return Origin(name, kind, words, is_fact=is_fact)
 

@@ -35,6 +35,11 @@ def is_believed(ahead: int) -> bool:
     return abs(ahead) <= DIFFERENCE_MS_MAX
 
 
+def doubted(ahead: int) -> int:
+    """The same, if it is not believed; else 0."""
+    return 0 if is_believed(ahead) else ahead
+
+
 def believing(settings: Settings, ahead: int) -> Settings:
     """The settings by which a broker treats its replicas: with a clock that is not believed nothing goes because of
     its age, neither segments nor idempotent producers. `retention.bytes` and `partition.producers.max` still hold."""

@@ -60,7 +60,7 @@ from spark_replication.live.guarding.broker_file import (
     write_broker_file,
 )
 from spark_replication.messages.actions import COPY_BATCH, DISK_DAMAGED, DISK_FAILED
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.mending import CopyBatch, DamagedReplica, DiskDamage, DiskDamaged
@@ -101,6 +101,7 @@ from spark_replication.zk.session import Session
 
 FLIGHT_STOP_S = 1.0
 LED_TOLD_MAX = 5
+PUT_ASIDE_TOLD_MAX = 1_000
 LOOP_STOP_S = 3.0
 LEASE_IS_OVER = "no guardian has renewed the lease in time"
 
@@ -179,6 +180,15 @@ class BrokerLife:
             self._loop.initialized(told, lambda: self._store.read_assigned(self._options.broker_id))
         except ReplicationError as error:
             log.info("what is no longer assigned stays until the next INIT or registration: %s", error)
+
+    def notes(self) -> BrokerNotes:
+        put_aside: list[PutAside] = []
+        try:
+            put_aside = self._logs.put_aside(self._settings.log_unassigned_delay_ms)
+        except StorageFailed as error:
+            log.error("%s", error)
+        ahead_ms = clock.doubted(self._loop.clock_ahead_ms)
+        return BrokerNotes(clock_ahead_ms=ahead_ms, put_aside=tuple(put_aside[:PUT_ASIDE_TOLD_MAX]))
 
     def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
         return replica_folder(self._logs.folder(partition, topic_id))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    BrokerNoted,
+    LogInfoRead,
+    LogsAhead,
+    ReplicasFailed,
+)
 from spark_replication.engine.command_line import BrokerNews
 from spark_replication.model import TopicPartition
 
@@ -17,7 +23,7 @@ class NewsOfBrokers:
 
     def __init__(
         self,
-        post: Callable[[BrokerDeathReported | LogsAhead | ReplicasFailed], None],
+        post: Callable[[BrokerDeathReported | BrokerNoted | LogsAhead | ReplicasFailed], None],
         post_log_info: Callable[[LogInfoRead], None],
         confirmed: Callable[[TopicPartition, str, int], None],
     ) -> None:
@@ -35,6 +41,8 @@ class NewsOfBrokers:
                 self._post_log_info(event)
             case BrokerDeathReported():
                 log.warning("broker %d refuses connections: it seems to be dead", event.broker)
+                self._post(event)
+            case BrokerNoted():
                 self._post(event)
             case LogsAhead():
                 log.error(

@@ -53,7 +53,7 @@ from spark_replication.messages.actions import (
     METRICS,
     PROVE,
 )
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
     DescribeTopics,
@@ -296,6 +296,9 @@ class FakeCluster:
             )
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
+
+    def notes(self) -> BrokerNotes:
+        return BrokerNotes()
 
     def close(self) -> None:
         with self.changed:

@@ -7,7 +7,13 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    BrokerNoted,
+    LogInfoRead,
+    LogsAhead,
+    ReplicasFailed,
+)
 from spark_replication.engine.command_line import (
     NOTHING,
     QUESTION_PAUSE_MS,
@@ -25,6 +31,7 @@ from spark_replication.errors import (
     StaleControllerEpoch,
 )
 from spark_replication.messages.commands import (
+    BrokerNotes,
     Command,
     CommandAnswer,
     GetReplicaLogInfo,
@@ -216,6 +223,14 @@ def test_logs_above_the_epoch_that_was_commanded_are_told_of_and_the_command_is_
     news = line.answered(answer, 0)
     assert news == LineNews(confirmed=(OTHER,), events=(LogsAhead(1, 6, {ReplicaOf(FOO, LED_BY_1.topic_id): 12}),))
     assert line.due_ms(0) is None
+
+
+def test_what_people_are_to_know_of_a_broker_comes_with_its_answer_to_all_of_the_metadata() -> None:
+    line = line_of(METADATA)
+    line.next(0)
+    notes = BrokerNotes(clock_ahead_ms=600_000)
+    news = line.answered(replace(DONE, notes=notes), 0)
+    assert news == LineNews(events=(BrokerNoted(1, 6, notes),))
 
 
 def test_a_broker_without_a_connection_twice_in_a_row_seems_to_be_dead_and_is_told_of_once() -> None:

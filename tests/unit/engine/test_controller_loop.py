@@ -12,6 +12,7 @@ from spark_replication.core.controller import controller
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import (
     BrokerDeathReported,
+    BrokerNoted,
     LogInfoRead,
     PartitionsRead,
     ReplicasDamaged,
@@ -45,6 +46,7 @@ from spark_replication.engine import controller_loop
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.commands import (
+    BrokerNotes,
     GetReplicaLogInfo,
     LeaderAndIsr,
     ReplicaLogInfo,
@@ -683,6 +685,16 @@ def test_damage_of_the_present_life_is_known_and_nothing_is_decided(broker: int,
     assert (story.loop.cluster.damaged_replicas, story.asked()) == (counted, [])
     story.happens(ReplicasDamaged(broker, 0, {}))
     assert story.loop.cluster.damaged_replicas == 0
+
+
+@pytest.mark.parametrize(("broker", "epoch", "known"), [(1, 0, True), (1, 1, False), (3, 0, False)])
+def test_what_people_are_to_know_of_the_present_life_is_known_and_nothing_is_decided(
+    broker: int, epoch: int, known: bool
+) -> None:
+    story = Story()
+    notes = BrokerNotes(clock_ahead_ms=600_000)
+    story.happens(BrokerNoted(broker, epoch, notes))
+    assert (story.loop.cluster.notes, story.asked()) == ({broker: notes} if known else {}, [])
 
 
 # Recovery, time

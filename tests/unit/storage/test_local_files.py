@@ -18,7 +18,8 @@ from spark_replication.errors import (
     StorageFailed,
     WrongCluster,
 )
-from spark_replication.model import DirectoryIdentity, TopicPartition
+from spark_replication.messages.commands import PutAside
+from spark_replication.model import DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.process import file_locks
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
@@ -125,6 +126,20 @@ def test_one_log_that_cannot_be_read_keeps_no_other_from_starting(tmp_path: Path
 
 def quarantined(directory: Path) -> list[str]:
     return sorted(path.name for path in (directory / "quarantine").iterdir())
+
+
+def test_what_was_put_aside_is_told_with_its_day_and_what_was_asked_for_is_not(tmp_path: Path) -> None:
+    logs = logs_in(tmp_path, 1_000)
+    assert logs.put_aside(500) == []
+    for partition, topic_id, asked in ((ORDERS, "id1", False), (ORDERS, "id2", True)):
+        write_one(logs, partition, topic_id)
+        logs.quarantine(partition, topic_id, asked=asked)
+    (tmp_path / "quarantine" / "somebody's.9.unassigned-5").mkdir()
+    assert logs.put_aside(500) == [
+        PutAside(replica=ReplicaOf(ORDERS, "id1"), folder="quarantine/orders-3.id1.1.unassigned-1000", until_ms=1_500)
+    ]
+    (tmp_path / "quarantine" / "orders-3.id1.1.unassigned-1000").rename(tmp_path / "rescued")
+    assert logs.put_aside(500) == []
 
 
 def test_a_replica_in_quarantine_is_out_of_service_and_deleted_later(tmp_path: Path) -> None:

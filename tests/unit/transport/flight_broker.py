@@ -16,7 +16,7 @@ from spark_replication.core.replica.replica import Me
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.observing import GetMetrics, MetricsText
@@ -62,6 +62,9 @@ class NoServices:
         raise AssertionError(request)
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
+
+    def notes(self) -> BrokerNotes:
+        return BrokerNotes()
 
 
 class FlightBroker:

@@ -15,6 +15,7 @@ from spark_replication.core.controller.describing import described, is_described
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
+from spark_replication.messages.commands import BrokerNotes, PutAside
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.mending import DiskDamage
@@ -242,6 +243,71 @@ def test_damage_is_of_one_life_of_a_broker_and_of_replicas_that_it_has() -> None
     assert len(of_disks(copied)) == 1
 
 
+def of_notes(known: ClusterState) -> list[health.Problem]:
+    return [each for each in health.problems(described(known, None, None), frozenset()) if "broker 1" in each.subject]
+
+
+@pytest.mark.parametrize(("ahead_ms", "text"), [(600_000, "600 s ahead of"), (-301_000, "301 s behind")])
+def test_a_clock_that_is_not_believed_is_named(ahead_ms: int, text: str) -> None:
+    known = cluster()
+    known.apply_noted(1, BrokerNotes(clock_ahead_ms=ahead_ms))
+    (found,) = of_notes(known)
+    assert str(found).startswith(f"broker 1 has a clock that is {text} ZooKeeper's: it removes nothing")
+    assert found.mend == "set the wrong clock right, then restart that broker"
+    assert of_notes_outlived(known) == []
+    seen = health.without_what_is_mended(described(known, None, None))
+    assert "broker 1" not in {each.subject for each in health.problems(seen, frozenset())}
+    known.apply_noted(1, BrokerNotes())
+    assert of_notes(known) == []
+
+
+def of_notes_outlived(known: ClusterState) -> list[health.Problem]:
+    seen = health.without_what_it_outlives(described(known, None, None))
+    return [each for each in health.problems(seen, frozenset()) if "broker 1" in each.subject]
+
+
+def put_aside(topic_id: str = "gone", until_ms: int = 3_600_000, number: int = 7) -> PutAside:
+    replica = ReplicaOf(TopicPartition("foo", number), topic_id)
+    return PutAside(replica=replica, folder=f"quarantine/foo-{number}.{topic_id}.1.unassigned-5", until_ms=until_ms)
+
+
+def test_logs_that_nobody_asked_to_delete_are_named_with_their_day() -> None:
+    known = cluster()
+    known.apply_noted(1, BrokerNotes(put_aside=(put_aside(until_ms=7_200_000, number=8), put_aside())))
+    (found,) = of_notes(known)
+    assert found.severity == "warning"
+    assert str(found) == (
+        "broker 1 has put aside logs that no topic has, and that nobody asked it to delete: foo-8 (topic gone), "
+        "foo-7 (topic gone). From 1970-01-01 01:00:00 UTC on it deletes them"
+    )
+    assert "quarantine/foo-7.gone.1.unassigned-5 below its log.dir" in found.mend
+    assert of_notes_outlived(known) == []
+
+
+def test_of_many_logs_that_were_put_aside_some_are_named() -> None:
+    known = cluster()
+    known.apply_noted(1, BrokerNotes(put_aside=tuple(put_aside(number=number) for number in range(12))))
+    (found,) = of_notes(known)
+    assert "foo-9 (topic gone) and 2 more" in str(found)
+
+
+def test_a_log_that_a_topic_still_has_or_that_is_deleted_by_now_is_not_told_of() -> None:
+    known = cluster()
+    known.now_ms = 9
+    known.apply_noted(1, BrokerNotes(put_aside=(put_aside(topic_id=FOO_ID, number=0), put_aside(until_ms=9))))
+    assert of_notes(known) == []
+    known.now_ms = 8
+    assert len(of_notes(known)) == 1
+
+
+def test_what_there_is_to_know_of_a_broker_is_of_one_life() -> None:
+    known = cluster()
+    known.apply_noted(1, BrokerNotes(put_aside=(put_aside(),)))
+    known.apply_brokers(BrokersRead(brokers={2: registration(2)}, broker_epochs={}))
+    known.apply_brokers(BrokersRead(brokers={1: registration(1), 2: registration(2)}, broker_epochs={}))
+    assert of_notes(known) == []
+
+
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
     assert told(health.problems(described(cluster(), None, None), frozenset({1, 2, 3}))) == [
         "broker 3 is not registered",
@@ -419,6 +485,7 @@ def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() 
         lambda known: known.apply_failed(1, [BAR]),
         lambda known: known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70)),
         lambda known: known.apply_removed_topic("foo"),
+        lambda known: known.apply_noted(1, BrokerNotes(clock_ahead_ms=600_000)),
         lambda known: known.apply_removed_partition(BAR),
         lambda known: known.apply_reasons("topics", {"/brokers/topics/foo": "no JSON"}),
         lambda known: known.apply_recoveries({BAR: UncleanRecovery(leader_epoch=4, required=frozenset({3}))}),

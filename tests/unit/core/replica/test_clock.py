@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.core.replica.clock import DIFFERENCE_MS_MAX, ahead_ms, believing, is_believed
+from spark_replication.core.replica.clock import DIFFERENCE_MS_MAX, ahead_ms, believing, doubted, is_believed
 
 HOUR_MS = 3_600_000
 
@@ -30,7 +30,7 @@ def test_a_clock_that_differs_from_zookeepers_by_minutes_is_not_believed(
 ) -> None:
     asked_ms, answered_ms = 1_000 * HOUR_MS, 1_000 * HOUR_MS + 60_000
     found = ahead_ms(asked_ms=asked_ms, answered_ms=answered_ms, stamped_ms=stamped_ms)
-    assert (found, is_believed(found)) == (ahead, believed)
+    assert (found, is_believed(found), doubted(found)) == (ahead, believed, 0 if believed else ahead)
 
 
 def test_by_a_clock_that_is_not_believed_nothing_goes() -> None:
