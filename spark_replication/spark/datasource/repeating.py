@@ -104,7 +104,7 @@ class FirstTry:
         return cls(stored, partitions)
 
     def placements(self, those: Iterable[Partitions], cut: Cut) -> Iterator[Partitions]:
-        """Those of the placements that fit, in their order. `cut`: the appends of the rows on such partitions."""
+        """The placements that fit, in their order. `cut`: the appends of the rows on such partitions."""
         targets = {partition for partition, _ in self.stored}
         return (each for each in those if targets <= set(each) and self._fits(cut(each)))
 
@@ -116,7 +116,7 @@ class FirstTry:
         return all(stored.fits(counts[place]) for place, stored in self.stored.items())
 
     def only(self, those: Iterable[Append], *, stored: bool) -> Iterator[Append]:
-        """Those of the appends that are stored, or the others, in their order."""
+        """The appends that are stored, or the others, in their order."""
         numbers: Counter[tuple[int, int]] = Counter()
         for append in those:
             place = append.target, append.producer
