@@ -10,8 +10,8 @@ the first try says where rows went, so a task asks each partition's leader what 
   nowhere, whether this is the placement of the first try or not: so each row is stored once.
 - If no placement fits, nothing is sent.
 
-An append of the first try that is stored only after the question is not seen. The tasks of a driver that was killed
-may send for as long as Spark takes to end them: no partitions may be added in that time.
+An append of the first try that is stored only after the question is not seen, and if partitions were added, its rows
+may be there twice. Spark ends the tasks of a query that has failed within about three seconds.
 """
 
 from __future__ import annotations
