@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from msgspec.structs import replace
 
 from spark_replication.core.replica.epochs import NO_EPOCH
@@ -9,7 +11,7 @@ from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import OffsetNotAvailable, ReplicationError
-from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
+from spark_replication.messages.ranges import FoundRange, KnownAppends, Piece, WantedRange
 from spark_replication.model import Offset
 
 
@@ -42,7 +44,15 @@ def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
         lags=lags,
         bytes=max(0, log.bytes_from(first) - log.bytes_from(last)),
         pieces=_pieces(replica, first, last, wanted.piece_bytes),
+        known=tuple(_known(replica, wanted.producers)),
     )
+
+
+def _known(replica: ReplicaLoop, producers: Iterable[int]) -> Iterator[KnownAppends]:
+    for producer in producers:
+        newest = replica.newest_of(producer)
+        if newest is not None:
+            yield KnownAppends(producer=producer, **newest._asdict())
 
 
 def _served(replica: ReplicaLoop, wanted: WantedRange) -> tuple[Offset, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from spark_replication.config import Settings
-from spark_replication.core.replica.producers import REMEMBERED, KnownProducer, Place, Producers
+from spark_replication.core.replica.producers import REMEMBERED, KnownProducer, Newest, Place, Producers
 from spark_replication.decoding import UNDECODABLE, from_msgpack
 from spark_replication.errors import CorruptLog
 from spark_replication.model import Epoch, Offset
@@ -44,6 +44,10 @@ class NumberedLog:
             crc=batch.crc,
             digest=batch.digest,
         )
+
+    def newest(self, producer: int) -> Newest | None:
+        """The newest batches of a producer; None if it is not known."""
+        return self._producers.newest(producer)
 
     def append(self, batch: PreparedBatch, *, leader_epoch: Epoch, timestamp_ms: int) -> Place:
         found = self._log.append(batch, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)

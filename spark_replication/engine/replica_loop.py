@@ -23,7 +23,7 @@ from functools import partial
 from spark_replication.config import Compression, Settings
 from spark_replication.core.replica import replica
 from spark_replication.core.replica.epochs import NO_EPOCH
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import Newest, Place
 from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import Following, Leading, LogView, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
@@ -263,6 +263,10 @@ class ReplicaLoop:
     def known(self, batch: PreparedBatch) -> Place | None:
         """The place that `produce` would answer for a repeated batch."""
         return self._own.numbered.known(batch)
+
+    def newest_of(self, producer: int) -> Newest | None:
+        """The newest batches of a producer in this log; None if it is not known."""
+        return self._own.numbered.newest(producer)
 
     def fetch(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> None:
         """Take a follower's fetch. `take_answer` answers it, once `links.ready` says that there is an answer."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from spark_replication.messages.envelope import NONE, Message, Part
@@ -17,6 +19,8 @@ from spark_replication.model import (
     TopicPartition,
     require,
 )
+
+PRODUCERS_MAX = 16  # that are asked about with one range
 
 
 class WantedRange(Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +38,8 @@ class WantedRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     #: Whether an end will do that a new leader knows of, though more may be committed. Otherwise it answers with
     #: OFFSET_NOT_AVAILABLE.
     may_lag: bool = False
+    #: Of which producers to tell what is stored.
+    producers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=PRODUCERS_MAX)] = ()
     #: Whether to say where the files are. A follower answers, too, as far as it knows records to be committed.
     files: bool = False
 
@@ -50,6 +56,16 @@ class WantedRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def beginning(self) -> Start:
         return self.start if self.from_time is None else AtTime(self.from_time)
+
+
+class KnownAppends(Part, frozen=True, kw_only=True):
+    """What a partition knows of a producer that numbers its batches: those of its newest epoch, committed or not."""
+
+    producer: Count
+    epoch: Epoch
+    last_sequence: Count
+    #: How many rows each of the newest batches has, up to last_sequence. At least one.
+    rows: tuple[Count, ...]
 
 
 class DescribeRanges(Message, frozen=True, kw_only=True):
@@ -100,6 +116,8 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     #: About how large the range is as it is stored.
     bytes: Count = 0
     pieces: tuple[Piece, ...] = ()
+    #: Of the producers that were asked about, those that the partition knows.
+    known: tuple[KnownAppends, ...] = ()
     #: The folder of the replica that answers, if `files` was asked for and the broker knows it.
     folder: ReplicaFolder | None = None
     #: The error code if this range could not be described, else NONE.

@@ -43,6 +43,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -66,6 +67,15 @@ _HAS_DIGEST = 1 << 62  # set in the second word of a batch that has a digest and
 class Place(msgspec.Struct, frozen=True):
     base_offset: Offset
     last_offset: Offset
+
+
+class Newest(NamedTuple):
+    """The newest epoch of a producer."""
+
+    epoch: int
+    last_sequence: int
+    #: Of its newest batches, up to last_sequence. At least one.
+    rows: tuple[int, ...]
 
 
 class KnownProducer(msgspec.Struct, frozen=True, array_like=True):
@@ -174,6 +184,15 @@ class Producers:
                 maybe_written=True,
             )
         return known.place(index)
+
+    def newest(self, producer: int) -> Newest | None:
+        """The newest epoch of a producer; None if nothing is remembered of it."""
+        known = self._beside(producer).get(producer)
+        if known is None:
+            return None
+        places = [known.place(index) for index in range(known.count)]
+        rows = tuple(place.last_offset - place.base_offset + 1 for place in places)
+        return Newest(known.epoch, known.last_sequence, rows)
 
     def _beside(self, producer: int) -> OrderedDict[int, _Written]:
         return self._kept if producer & KEPT_PRODUCER else self._known

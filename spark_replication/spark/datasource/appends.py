@@ -85,6 +85,14 @@ def appends(placed: Iterable[tuple[int, pa.RecordBatch]], bytes_max: int = APPEN
         yield from those(target)
 
 
+def whole(placed: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[Append]:
+    """One append to each partition, with all rows that were placed there."""
+    parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for target, rows in placed:
+        parts[target].append(rows)
+    return (Append(target, 0, pa.concat_batches(found)) for target, found in parts.items())
+
+
 def halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     """The batch, halved until no part is larger than `bytes_max` or has several rows: a few of its rows may take most
     of it."""

@@ -15,7 +15,7 @@ from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.messages.ranges import FoundRange, WantedRange
+from spark_replication.messages.ranges import FoundRange, KnownAppends, WantedRange
 from spark_replication.model import AtTime, Offset, TopicPartition
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.planning import Range
@@ -42,6 +42,17 @@ class Topic:
         if topic_id is None:
             return self._reader.topic(self.name)
         return self._of(topic_id, lambda: self._reader.topic(self.name), lambda found: [found.topic_id])
+
+    def known(self, producer: int) -> tuple[tuple[int, ...], dict[int, KnownAppends]]:
+        """The topic's partitions, and what each of them has stored of a producer, as its leader says. Partitions that
+        know nothing of the producer are left out."""
+        partitions = tuple(sorted(command.partition for command in self.metadata().partitions))
+        wanted = [
+            WantedRange(topic=self.name, partition=partition, to=0, may_lag=True, producers=(producer,))
+            for partition in partitions
+        ]
+        found = self._reader.ranges(wanted).values()
+        return partitions, {each.partition: known for each in found for known in each.known}
 
     def found(
         self,

@@ -14,28 +14,46 @@ sizes of data and the number of processors that it finds: it is refused where it
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from tempfile import TemporaryFile
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_replication.client.placing import Placing
+from spark_replication.client.placing import PARTITION, Placing
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack, Identity
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
-from spark_replication.spark.datasource.appends import APPEND_BYTES, Append, WriteName, appends, stream_identity
+from spark_replication.messages.ranges import KnownAppends
+from spark_replication.spark.datasource.appends import (
+    APPEND_BYTES,
+    Append,
+    WriteName,
+    appends,
+    stream_identity,
+    whole,
+)
 from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.repeating import FirstTry, Partitions, Runs, earlier
 from spark_replication.spark.datasource.sink_schema import SinkSchema
+from spark_replication.spark.datasource.topic import Topic
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's, in each task of a stream
+RUN_ID = "spark.jobGroup.id"  # Spark names a group of jobs after each run of a query
 ADAPTIVE, ADAPTIVE_STREAMS = "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"
 
-Parts = dict[int, list[pa.RecordBatch]]
+Cut = Callable[[Iterator[tuple[int, pa.RecordBatch]]], Iterator[Append]]
+Rows = Callable[[], Iterator[pa.RecordBatch]]  # the same each time
+AnyError = TypeVar("AnyError", bound=ReplicationError)
+
+_runs = Runs()
 
 
 @dataclass(frozen=True)
@@ -60,18 +78,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "Spark does not say which query and micro-batch this is: write a stream by writeStream"
             )
         _require_same_tasks(task, ADAPTIVE_STREAMS, "a micro-batch", "sr.register does so")
-        identity = stream_identity(query, int(batch), task.partitionId())
-        parts: Parts = defaultdict(list)
-        for target, part in _placed(iterator, self._sink, self._options, task.partitionId()):
-            parts[target].append(part)
-        if not parts:
-            return Written(0)
-        with _producer(self._options, identity) as producer:
-            sent = [
-                producer.send(self._sink.topic, pa.concat_batches(found), partition=target)
-                for target, found in parts.items()
-            ]
-            return _written(sent, self._why)
+        number, micro_batch = task.partitionId(), int(batch)
+        write = TaskWrite(
+            self._options, self._sink, number, lambda _producer: stream_identity(query, micro_batch, number), self._why
+        )
+        if _runs.may_repeat(task.getLocalProperty(RUN_ID), micro_batch):
+            return write.perhaps_again(iterator, whole)
+        return write.first(iterator, whole)
 
     def _why(self, error: ReplicationError) -> str:
         if isinstance(error, BatchTooLarge):
@@ -97,25 +110,15 @@ class BatchWriter(DataSourceArrowWriter):
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        task = _task()
-        if self._options.write_id is not None:
-            _require_same_tasks(task, ADAPTIVE, "a write with a writeId", "for this session")
-        number = task.partitionId()
-        placed = _placed(iterator, self._sink, self._options, number)
-        with ExitStack() as producers:
-            sending = Sending(
-                self._sink.topic,
-                lambda producer: producers.enter_context(
-                    _producer(self._options, self._name.identity(number, producer))
-                ),
-            )
-            try:
-                for append in appends(placed, self._options.append_bytes or APPEND_BYTES):
-                    sending.send(append)
-            except ReplicationError:
-                _written(sending.sent, self._why)  # after one that failed all are refused: the first error says why
-                raise
-            return _written(sending.sent, self._why)
+        task, number = _task(), _task().partitionId()
+        write = TaskWrite(
+            self._options, self._sink, number, lambda producer: self._name.identity(number, producer), self._why
+        )
+        cut = partial(appends, bytes_max=self._options.append_bytes or APPEND_BYTES)
+        if self._options.write_id is None:
+            return write.first(iterator, cut)
+        _require_same_tasks(task, ADAPTIVE, "a write with a writeId", "for this session")
+        return write.perhaps_again(iterator, cut)
 
     def _why(self, error: ReplicationError) -> str:
         if isinstance(error, BatchTooLarge):
@@ -136,6 +139,84 @@ class BatchWriter(DataSourceArrowWriter):
                 "the same order each time (sortWithinPartitions)"
             )
         return ""
+
+
+class TaskWrite:
+    """What a task writes, for the first time or again."""
+
+    def __init__(
+        self,
+        options: LogOptions,
+        sink: SinkSchema,
+        number: int,
+        identity: Callable[[int], Identity],
+        why: Callable[[ReplicationError], str],
+    ) -> None:
+        """identity: of each of the task's producers. why: what the error of an append means."""
+        self._options = options
+        self._sink = sink
+        self._number = number
+        self._identity = identity
+        self._why = why
+
+    def first(self, batches: Iterator[pa.RecordBatch], cut: Cut) -> Written:
+        """Write rows of which no earlier write has put any elsewhere."""
+        with self._sending() as sending:
+            return self._sent(sending, cut(self._placed(batches, self._sink.partitions)))
+
+    def perhaps_again(self, batches: Iterator[pa.RecordBatch], cut: Cut) -> Written:
+        """Write rows of which an earlier write may have stored some, on the partitions that there were then."""
+        try:
+            first = FirstTry.found(self._identity, lambda producer: _known(self._options, producer))
+        except InvalidProducerEpoch as error:
+            raise _explained(error, self._why) from error
+        if not first.stored:
+            return self.first(batches, cut)
+        with _kept(batches) as rows:
+            return self._again(first, rows, cut)
+
+    def _again(self, first: FirstTry, rows: Rows, cut: Cut) -> Written:
+        def appends_on(partitions: Partitions) -> Iterable[Append]:
+            return cut(self._placed(rows(), partitions))
+
+        refusal = _explained(first.unplaced(), self._why)
+        names: list[str] = next((batch.schema.names for batch in rows()), [])
+        is_named = PARTITION in names and not self._options.partition_by
+        partitions = first.partitions
+        for those in first.placements([partitions] if is_named else earlier(partitions), appends_on):
+            with self._sending() as sending:
+                try:
+                    self._sent(sending, first.only(appends_on(those), stored=True))
+                except InvalidProducerEpoch as error:  # other rows are stored there: nothing has changed
+                    refusal = error
+                    continue
+                return self._sent(sending, first.only(appends_on(those), stored=False))
+        raise refusal
+
+    def _placed(
+        self, batches: Iterator[pa.RecordBatch], partitions: Partitions
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        placing = Placing(self._sink.topic, partitions, self._options.partition_by, self._number)
+        for batch in batches:
+            yield from placing.parts(batch, self._sink.as_stored(batch))
+
+    @contextmanager
+    def _sending(self) -> Iterator[Sending]:
+        with ExitStack() as producers:
+            yield Sending(
+                self._sink.topic,
+                lambda producer: producers.enter_context(_producer(self._options, self._identity(producer))),
+            )
+
+    def _sent(self, sending: Sending, those: Iterable[Append]) -> Written:
+        """Send these, and wait for the acknowledgements of all that was sent."""
+        try:
+            for append in those:
+                sending.send(append)
+        except ReplicationError:
+            _written(sending.sent, self._why)  # after one that failed all are refused: the first error says why
+            raise
+        return _written(sending.sent, self._why)
 
 
 class Sending:
@@ -172,24 +253,41 @@ def _require_same_tasks(task: TaskContext, setting: str, repeated: str, how: str
         )
 
 
-def _placed(
-    batches: Iterator[pa.RecordBatch], sink: SinkSchema, options: LogOptions, task: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    placing = Placing(sink.topic, sink.partitions, options.partition_by, task)
-    for batch in batches:
-        yield from placing.parts(batch, sink.as_stored(batch))
-
-
 def _written(sent: list[Future[Ack]], why: Callable[[ReplicationError], str]) -> Written:
     rows = 0
     for future in sent:
         try:
             ack = future.result()
         except ReplicationError as error:
-            message = ". ".join(filter(None, (error.message, why(error))))
-            raise type(error)(message, maybe_written=error.maybe_written) from error
+            raise _explained(error, why) from error
         rows += ack.last_offset - ack.base_offset + 1
     return Written(rows)
+
+
+def _explained(error: AnyError, why: Callable[[ReplicationError], str]) -> AnyError:
+    message = ". ".join(filter(None, (error.message, why(error))))
+    return type(error)(message, maybe_written=error.maybe_written)
+
+
+@contextmanager
+def _kept(batches: Iterator[pa.RecordBatch]) -> Iterator[Rows]:
+    """The batches, to be read several times: in a file, since a batch's task may have more than its memory holds."""
+    with TemporaryFile() as file:
+        first = next(batches, None)
+        if first is not None:
+            with pa.ipc.new_stream(file, first.schema) as stream:
+                for batch in chain([first], batches):
+                    stream.write_batch(batch)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            file.seek(0)
+            return iter(pa.ipc.open_stream(file) if first is not None else ())
+
+        yield rows
+
+
+def _known(options: LogOptions, producer: int) -> tuple[Partitions, dict[int, KnownAppends]]:
+    return Topic(options).known(producer)
 
 
 def _producer(options: LogOptions, identity: Identity) -> Producer:

@@ -238,6 +238,77 @@ def test_a_query_that_repeats_its_last_micro_batch_writes_it_once(topic: Topic, 
     assert topic.ids() == list(range(600))
 
 
+def more_partitions(topic: Topic, count: int) -> None:
+    """All brokers have heard of them."""
+    topic.cluster.admin.add_partitions(topic.name, count)
+    topic.cluster.wait_healthy()
+
+
+def test_a_micro_batch_that_is_repeated_once_its_topic_has_more_partitions_is_there_once(
+    topic: Topic, tmp_path: Path
+) -> None:
+    for name, told in (("text", {"partitionBy": "text"}), ("id", {"partitionBy": "id"}), ("none", {})):
+        source, target = topic.another(f"source-{name}"), topic.another(f"target-{name}")
+        source.fill(*range(0, 1_500, 100), rows=100)
+        target.written(source.stream(minPartitions=6), tmp_path / name, **told)
+        uncommitted(tmp_path / name)
+        more_partitions(target, 5)
+        source.fill(*range(1_500, 3_000, 100), rows=100)
+        target.written(source.stream(minPartitions=6), tmp_path / name, **told)
+        assert target.ids() == list(range(3_000)), name
+        later = target.rows(includeMetadata=True).where("id >= 1500").select("_partition").distinct().collect()
+        assert max(row["_partition"] for row in later) >= 3, "later micro-batches go to the new partitions, too"
+
+
+class HalfWritten(ReplicatedLog):
+    """Of a micro-batch only task 0 writes, and the query ends."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "half_written_log"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        return HalfStream(*vars(super().streamWriter(schema, overwrite)).values())
+
+
+class HalfStream(StreamWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = TaskContext.get()
+        assert task is not None
+        if task.partitionId():
+            raise RuntimeError("this task writes nothing")
+        return super().write(iterator)
+
+
+def test_a_micro_batch_that_is_half_there_is_completed_once_its_topic_has_more_partitions(
+    topic: Topic, tmp_path: Path
+) -> None:
+    told = {"defaults": {"bootstrap": topic.cluster.bootstrap}}
+    topic.spark.dataSource.register(type("HalfHere", (HalfWritten,), told))
+    source = topic.another("source")
+    source.fill(*range(0, 900, 100), rows=100)
+    rows = source.stream(minPartitions=6)
+    options = {"topic": topic.name, "partitionBy": "id", "checkpointLocation": str(tmp_path)}
+    with pytest.raises(PySparkException, match="this task writes nothing"):
+        ended(rows.writeStream.format("half_written_log").options(**options).trigger(availableNow=True).start())
+    half = topic.ids()
+    assert 0 < len(half) < 900
+    more_partitions(topic, 4)
+    topic.written(rows, tmp_path, partitionBy="id")
+    assert topic.ids() == list(range(900))
+
+
+def test_a_write_under_an_id_that_is_made_again_once_its_topic_has_more_partitions_is_there_once(
+    topic: Topic, settings: Settings
+) -> None:
+    rows = some(topic.spark, 1_000)
+    with settings({ADAPTIVE: "false"}):
+        topic.write(rows, writeId="load", partitionBy="id", appendBytes=2_048)
+        more_partitions(topic, 7)
+        topic.write(rows, writeId="load", partitionBy="id", appendBytes=2_048)
+    assert topic.ids() == list(range(1_000))
+
+
 def test_of_two_queries_with_one_checkpoint_the_one_that_is_behind_is_refused(topic: Topic, tmp_path: Path) -> None:
     source = topic.another("source", partitions=1)
     source.fill(0, partitions=1)

@@ -10,7 +10,7 @@ from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.engine.found_ranges import found_range
 from spark_replication.engine.partition import Partition
 from spark_replication.errors import UnknownTopicOrPartition
-from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
+from spark_replication.messages.ranges import FoundRange, KnownAppends, Piece, WantedRange
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID
 from tests.unit.engine.ports_in_memory import alone
@@ -98,6 +98,17 @@ def test_who_does_not_lead_it_tells_nothing_of_it() -> None:
     assert told.message
     told = ask(led(), 5)
     assert (told.error, told.partition) == ("UNKNOWN_TOPIC_OR_PARTITION", 5)
+
+
+def test_a_leader_tells_what_it_has_stored_of_a_producer_committed_or_not() -> None:
+    story = Story().told()
+    for sequence, rows in enumerate((3, 1, 2)):
+        story.produce(rows, sequence=sequence)
+    known = KnownAppends(producer=9, epoch=0, last_sequence=2, rows=(3, 1, 2))
+    told = ask(story, to=0, may_lag=True, producers=(8, 9))
+    assert (told.error, told.end, told.known) == ("NONE", 0, (known,))
+    assert ask(story, may_lag=True).known == (), "nobody has asked"
+    assert ask(follower((0, 4, 3)), producers=(9,)).error == "NOT_LEADER_OR_FOLLOWER"
 
 
 def test_a_disk_that_fails_is_told_of() -> None:

@@ -263,3 +263,13 @@ def test_there_is_a_bound_for_those_who_may_come_back_and_it_is_theirs_alone() -
     assert [check(producers, KEPT_PRODUCER | each, 0, 0) for each in (1, 2)] == [place(3), place(4)]
     assert check(producers, KEPT, 5, 0) is None, "silent longest"
     assert check(producers, 8, 0, 0) == place(2)
+
+
+def test_of_a_producer_its_newest_epoch_is_told_and_the_rows_of_the_batches_that_are_remembered() -> None:
+    producers = wrote(REMEMBERED + 2)
+    found = producers.newest(7)
+    assert found is not None
+    assert (found.epoch, found.last_sequence, found.rows) == (0, REMEMBERED + 1, (10,) * REMEMBERED)
+    assert producers.newest(8) is None
+    producers.wrote(7, 1, 0, Place(0, 2))
+    assert producers.newest(7) == (1, 0, (3,))

@@ -61,6 +61,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def refused(error: ReplicationError, **options: Any) -> None:
         monkeypatch.setattr(writing, "_producer", lambda _options, _identity: Refusing(error))
         monkeypatch.setattr(writing, "_task", Task)
+        monkeypatch.setattr(writing, "_known", lambda _options, _producer: ((0,), {}))
         told = LogOptions(topic="orders", bootstrap="127.0.0.1:1", security={}, **options)
         sink = SinkSchema("orders", SCHEMA, (0,))
         batches = [pa.record_batch([[TEXT]], schema=SCHEMA) for _ in range(4)]
