@@ -854,4 +854,21 @@ PLANTED_BUGS = (
         UNEXPECTED,
         "persisted_before_sent",
     ),
+    bug(
+        "mend nothing that a disk has damaged",
+        "engine/mending.py",
+        "        damaged = replica.damage.look_again()\n",
+        "        damaged: tuple[DamagedBatch, ...] = ()\n",
+        "records_can_be_read",
+        "followers_catch_up",
+        seed=100,
+    ),
+    bug(
+        "scrub without a look at what was read",
+        "engine/scrub.py",
+        "            self._check(records.loaded())\n",
+        "            records.loaded()\n",
+        "records_can_be_read",
+        seed=100,
+    ),
 )
