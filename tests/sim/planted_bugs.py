@@ -857,8 +857,8 @@ PLANTED_BUGS = (
     bug(
         "mend nothing that a disk has damaged",
         "engine/mending.py",
-        "        damaged = replica.damage.look_again()\n",
-        "        damaged: tuple[DamagedBatch, ...] = ()\n",
+        "            damaged = replica.damage.look_again()\n",
+        "            damaged: tuple[DamagedBatch, ...] = ()\n",
         "records_can_be_read",
         "followers_catch_up",
         seed=100,
