@@ -506,7 +506,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
-        seed=233,
+        seed=323,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",

@@ -45,7 +45,7 @@ def test_damage_stays_whatever_happens_to_the_role_and_however_long_it_takes(sto
     found = story.log.find(0, bytes_max=9, end=4)
     assert found is not None
     with pytest.raises(
-        StorageFailed, match="foo-0 is damaged on this broker's disk, at offsets 1 to 1, at byte 0 of a"
+        StorageFailed, match=r"foo-0 is damaged on this broker's disk, at offsets 1 to 1, at byte 0 of a"
     ):
         story.loop.damage.require_none(found)
     story.loop.tick(10 * DISK_RETRY_MS)
