@@ -17,12 +17,15 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.mending import Copy, mend, sources
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.scrub import Scrub
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import BrokerNotAvailable, NotController, ReplicationError
 from spark_replication.live.broker.failure_reports import REPEAT_S, RETRY_S, STOP_TIMEOUT_S
-from spark_replication.messages.mending import DiskDamage
-from spark_replication.model import Epoch, ReplicaOf
+from spark_replication.messages.actions import COPY_BATCH, DISK_DAMAGED
+from spark_replication.messages.mending import CopyBatch, DamagedReplica, DiskDamage, DiskDamaged
+from spark_replication.model import BrokerId, Epoch, ReplicaOf
 from spark_replication.ports import DamagedBatch
 from spark_replication.storage.batches import check_data
+from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security
 
 LOOK_S = 0.5  # whether somebody has met damage
 STEP_BYTES = 256 << 10
@@ -169,3 +172,37 @@ class LogUpkeep:
         else:
             self._owes_report, self._tell_at_s = False, now_s + TELL_AGAIN_S
             self._told = (me.epoch, found)
+
+
+class Others:
+    """Whom the upkeep of a broker's logs asks, and tells."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        loop: BrokerLoop,
+        security: Security,
+        controller_address: Callable[[], str | None],
+        settings: Settings,
+    ) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._security = security
+        self._controller_address = controller_address
+        self._timeout_ms = settings.request_timeout_ms
+
+    def copy(self, broker: BrokerId, wanted: CopyBatch) -> bytes:
+        registration = self._loop.brokers.get(broker)
+        if registration is None:
+            raise BrokerNotAvailable(f"broker {broker} is not registered")
+        with self._security.client(registration.address) as client:
+            return call(client, COPY_BATCH, wanted, self._timeout_ms).data
+
+    def tell(self, epoch: Epoch, found: dict[ReplicaOf, DiskDamage]) -> None:
+        address = self._controller_address()
+        if address is None:
+            raise NotController("there is none: it is told once there is")
+        replicas = tuple(DamagedReplica(replica=replica, damage=damage) for replica, damage in found.items())
+        told = DiskDamaged(broker_id=self._broker, broker_epoch=epoch, replicas=replicas)
+        with self._security.client(address) as client:
+            call(client, DISK_DAMAGED, told, self._timeout_ms)
