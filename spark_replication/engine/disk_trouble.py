@@ -1,4 +1,4 @@
-"""What follows when the disk refuses what a replica must keep (B4).
+"""What follows when the disk refuses what a replica must keep, or does not give back where it is (B4, D1).
 
 Rules:
 - The controller is told, so that another in-sync replica takes over, and nobody waits for this one. A leader that is

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.partition import Partition
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import DamagedBatch
@@ -46,7 +46,11 @@ def mend(partition: Partition, others: list[BrokerId], copy: Copy) -> Iterator[T
     """Tries to mend each damaged batch of this replica. Nobody waits for it but the caller: the partition is taken to
     read and to write a batch, not while others are asked."""
     with partition as replica:
-        damaged = replica.damage.look_again()
+        try:
+            damaged = replica.damage.look_again()
+        except StorageFailed as error:  # of its index
+            replica.disk_trouble.refused(replica.part, error)
+            return
     for batch in damaged:
         yield _tried(partition, batch, others, copy)
 

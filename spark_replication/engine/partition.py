@@ -132,6 +132,10 @@ class Partition:
         return self.unguarded.damage.batches
 
     @property
+    def disk_refuses(self) -> bool:
+        return self.unguarded.disk_trouble.is_recent
+
+    @property
     def may_tell(self) -> bool:
         return self.unguarded.may_tell
 

@@ -285,6 +285,8 @@ class ReplicaLoop:
         try:
             answer, records = self._leader().answer_to(fetch, by=by, broker_epoch=broker_epoch, allowed=allowed)
         except ReplicationError as error:
+            if isinstance(error, StorageFailed):
+                self.disk_trouble.refused(self.part, error)
             answer = answer_to(fetch, high_watermark=self.high_watermark, log_start=self.log.log_start, error=error)
         finally:
             if allowed is not None:
@@ -321,7 +323,13 @@ class ReplicaLoop:
         """Committed records from `offset` on, at most up to `to`; None if there are none (yet). A follower answers only
         with `any_replica`: its high watermark lags behind the leader's."""
         end = replica.readable_end(self.served_end(any_replica=any_replica), offset, self.view)
-        return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
+        if offset >= end or offset == to:
+            return None
+        try:
+            return self.log.find(offset, bytes_max=bytes_max, end=end)
+        except StorageFailed as error:
+            self.disk_trouble.refused(self.part, error)
+            raise
 
     def start_of(self, start: Start, *, any_replica: bool = False) -> Offset:
         is_beside_the_end = start == "earliest" or isinstance(start, int)

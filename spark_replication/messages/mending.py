@@ -27,7 +27,7 @@ class BatchCopy(Message, frozen=True, kw_only=True):
 
 
 class DiskDamage(Part, frozen=True, kw_only=True):
-    """What the disk of a replica did not give back as it was written."""
+    """What the disk of a replica did not give back as it was written, and whether it refuses writes."""
 
     #: How many batches are damaged.
     batches: Count
@@ -35,6 +35,9 @@ class DiskDamage(Part, frozen=True, kw_only=True):
     mended: Count
     #: One of those that are damaged, else of those that were, in words: offsets, file, what is wrong with it.
     words: str
+    #: Whether it refused something within the last disk.retry.ms. A leader that is alone in the ISR says so here only:
+    #: nobody could take over.
+    refuses: bool = False
 
 
 class DamagedReplica(Part, frozen=True, kw_only=True):
@@ -43,8 +46,8 @@ class DamagedReplica(Part, frozen=True, kw_only=True):
 
 
 class DiskDamaged(Message, frozen=True, kw_only=True):
-    """Report all that this life of the broker knows of damage. A replica of an earlier report that it leaves out has
-    none any longer."""
+    """Report all that this life of the broker knows of its disk, for people. A replica of an earlier report that it
+    leaves out has no trouble any longer."""
 
     broker_id: BrokerId
     broker_epoch: Epoch

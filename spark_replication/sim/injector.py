@@ -31,6 +31,8 @@ class Injector:
         self._world = cluster.world
         self._operators = Operators(cluster)
         self._healed = False
+        #: The broker whose disk rots: what every disk has lost, nobody could copy back.
+        self._rotting: Host | None = None
 
     def plan(self, faults: Sequence[Fault]) -> None:
         for fault in faults:
@@ -204,6 +206,25 @@ class Injector:
                 self._cluster.start_broker(broker)
 
         self._later(fault.for_ms, "its disk is repaired", repair)
+        return True
+
+    def _rot(self, fault: Fault) -> bool:
+        """Change a byte that was flushed, in a segment that is closed, on the disk of one broker."""
+        process = self._living(fault) if self._rotting is None else self._rotting.process
+        if process is None:
+            return False
+        closed = [
+            (partition.unguarded, segment)
+            for _, partition in sorted(process.loop.replicas.items())
+            for segment in partition.unguarded.log.segments()
+            if segment.end <= partition.unguarded.log.flushed_end < partition.unguarded.log.log_end
+        ]
+        found = _picked(closed, fault.pick)
+        if found is None:
+            return False
+        self._rotting = process.host
+        replica, segment = found
+        process.host.disk.rot((replica.partition, replica.topic_id), segment.base, fault.pick >> 4)
         return True
 
     def _controlled_stop(self, fault: Fault) -> bool:

@@ -506,7 +506,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
-        seed=233,
+        seed=323,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
@@ -853,5 +853,22 @@ PLANTED_BUGS = (
         "if look.shows",
         UNEXPECTED,
         "persisted_before_sent",
+    ),
+    bug(
+        "mend nothing that a disk has damaged",
+        "engine/mending.py",
+        "            damaged = replica.damage.look_again()\n",
+        "            damaged: tuple[DamagedBatch, ...] = ()\n",
+        "records_can_be_read",
+        "followers_catch_up",
+        seed=100,
+    ),
+    bug(
+        "scrub without a look at what was read",
+        "engine/scrub.py",
+        "            self._check(records.loaded())\n",
+        "            records.loaded()\n",
+        "records_can_be_read",
+        seed=100,
     ),
 )

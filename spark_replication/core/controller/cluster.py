@@ -117,7 +117,7 @@ class ClusterState:
         self._reasons: dict[str, Mapping[str, str]] = {}
         #: The partitions that the disk of each broker refused, and when it last did.
         self._failed: dict[BrokerId, dict[TopicPartition, int]] = {}
-        #: What each broker has told of damage on its disk.
+        #: What each broker has told of its disk.
         self._damaged: dict[BrokerId, Mapping[ReplicaOf, DiskDamage]] = {}
         #: What people are to know of each broker.
         self._notes: dict[BrokerId, BrokerNotes] = {}
@@ -305,7 +305,7 @@ class ClusterState:
         self._failed.setdefault(broker, {}).update(dict.fromkeys(partitions, self.now_ms))
 
     def apply_damaged(self, broker: BrokerId, replicas: Mapping[ReplicaOf, DiskDamage]) -> None:
-        """Note all that a broker knows of damage. No decision depends on it."""
+        """Note all that a broker tells of its disk, for people. No decision depends on it."""
         self._damaged[broker] = replicas
 
     def apply_noted(self, broker: BrokerId, notes: BrokerNotes) -> None:
@@ -373,17 +373,25 @@ class ClusterState:
 
     def refused_by(self, partition: TopicPartition) -> tuple[BrokerId, ...]:
         """The replicas whose broker lives, and has said that its disk refuses this partition."""
-        if not self._failed:
+        if not self._failed and not self._damaged:
             return ()
-        return tuple(each for each in self.replicas(partition) if partition in self._failed.get(each, ()))
+        told = self._told_of(partition)
+        return tuple(
+            each
+            for each in self.replicas(partition)
+            if partition in self._failed.get(each, ()) or (each in told and told[each].refuses)
+        )
 
     def damaged_on(self, partition: TopicPartition) -> dict[BrokerId, DiskDamage]:
         """What the disks of its replicas have damaged of this partition, where their broker lives."""
+        return {broker: found for broker, found in self._told_of(partition).items() if found.batches or found.mended}
+
+    def _told_of(self, partition: TopicPartition) -> dict[BrokerId, DiskDamage]:
         if not self._damaged:
             return {}
         replica = ReplicaOf(partition, self.topics[partition.topic].state.topic_id)
         told = {broker: self._damaged.get(broker, {}).get(replica) for broker in self.replicas(partition)}
-        return {broker: damage for broker, damage in told.items() if damage is not None}
+        return {broker: found for broker, found in told.items() if found is not None}
 
     def assigned(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)

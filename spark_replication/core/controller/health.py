@@ -256,7 +256,7 @@ def _of_disks(topic: TopicMetadata) -> Iterator[Problem]:
         number, name = partition.partition, str(partition.topic_partition)
         for broker in topic.refused.get(number, ()):
             yield Problem(
-                severity="warning",
+                severity="critical" if broker == partition.state.leader else "warning",
                 subject=name,
                 what=f"is refused by the disk of broker {broker}, which is full or failing",
                 about=partition,

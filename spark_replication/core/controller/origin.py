@@ -65,7 +65,7 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
             words = f"the disk of broker {broker} cannot keep {_some(str(each.partition) for each in replicas)}"
             kind, is_fact = "disk", True
         case ReplicasDamaged(broker=broker, replicas=replicas):
-            words = f"the disk of broker {broker} has damaged {_some(str(each.partition) for each in replicas)}"
+            words = f"broker {broker} told of its disk, and {_some(str(each.partition) for each in replicas)}"
             kind = "damage"
         case LogsAhead(broker=broker, last_epochs=last_epochs):
             ahead = (f"{each.partition} (epoch {last})" for each, last in last_epochs.items())

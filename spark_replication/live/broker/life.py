@@ -36,19 +36,12 @@ from spark_replication.engine.broker_host import (
 )
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_per_look
-from spark_replication.errors import (
-    BrokerNotAvailable,
-    NotController,
-    NotReady,
-    ReplicationError,
-    StorageFailed,
-    WrongCluster,
-)
+from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import FailureReports
 from spark_replication.live.broker.isr_changes import CountedIsrChanges
 from spark_replication.live.broker.lease import Lease
-from spark_replication.live.broker.log_upkeep import LogUpkeep
+from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.live.broker.patience import Patience
 from spark_replication.live.broker.records import Records
@@ -59,14 +52,13 @@ from spark_replication.live.guarding.broker_file import (
     remove_broker_file,
     write_broker_file,
 )
-from spark_replication.messages.actions import COPY_BATCH, DISK_DAMAGED, DISK_FAILED
+from spark_replication.messages.actions import DISK_FAILED
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.mending import CopyBatch, DamagedReplica, DiskDamage, DiskDamaged
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import ReplicaFolder
-from spark_replication.model import BrokerId, DirectoryIdentity, Epoch, Registration, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, DirectoryIdentity, Registration, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.process.found_process import own_mark
 from spark_replication.process.loopback import port_again
@@ -323,7 +315,8 @@ class BrokerLife:
             now_ms=now_ms,
             port=port,
         )
-        self._upkeep = LogUpkeep(self._loop, self._copy_batch, self._tell_damaged, settings=self._settings)
+        others = Others(options.broker_id, self._loop, self._security, self.controller_address, self._settings)
+        self._upkeep = LogUpkeep(self._loop, others.copy, others.tell, settings=self._settings)
         self._metrics = BrokerMetrics(
             self._loop, self._lease, self._flight, self._replication, self._store, self._isr_changes, now_ms=now_ms
         )
@@ -544,22 +537,6 @@ class BrokerLife:
         told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=epoch, replicas=replicas)
         with self._security.client(address) as client:
             call(client, DISK_FAILED, told, self._settings.request_timeout_ms)
-
-    def _tell_damaged(self, epoch: Epoch, found: dict[ReplicaOf, DiskDamage]) -> None:
-        address = self.controller_address()
-        if address is None:
-            raise NotController("there is none: it is told once there is")
-        replicas = tuple(DamagedReplica(replica=replica, damage=damage) for replica, damage in found.items())
-        told = DiskDamaged(broker_id=self._options.broker_id, broker_epoch=epoch, replicas=replicas)
-        with self._security.client(address) as client:
-            call(client, DISK_DAMAGED, told, self._settings.request_timeout_ms)
-
-    def _copy_batch(self, broker: BrokerId, wanted: CopyBatch) -> bytes:
-        registration = self._loop.brokers.get(broker)
-        if registration is None:
-            raise BrokerNotAvailable(f"broker {broker} is not registered")
-        with self._security.client(registration.address) as client:
-            return call(client, COPY_BATCH, wanted, self._settings.request_timeout_ms).data
 
     def _watch_lease(self) -> None:
         self._lease_timer.every(period_ms(Duty.TICK, self._settings) / 1000, self._check_lease)

@@ -1,4 +1,4 @@
-"""Keeps a broker's logs readable: scrubs them, mends what is damaged, and tells the controller of that (D1).
+"""Keeps a broker's logs readable: scrubs them, mends what is damaged, and tells the controller of the disk (D1).
 
 All of it is done on one thread, which nobody waits for, and which waits for disks and for other brokers.
 """
@@ -17,12 +17,15 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.mending import Copy, mend, sources
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.scrub import Scrub
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import BrokerNotAvailable, NotController, ReplicationError
 from spark_replication.live.broker.failure_reports import REPEAT_S, RETRY_S, STOP_TIMEOUT_S
-from spark_replication.messages.mending import DiskDamage
-from spark_replication.model import Epoch, ReplicaOf
+from spark_replication.messages.actions import COPY_BATCH, DISK_DAMAGED
+from spark_replication.messages.mending import CopyBatch, DamagedReplica, DiskDamage, DiskDamaged
+from spark_replication.model import BrokerId, Epoch, ReplicaOf
 from spark_replication.ports import DamagedBatch
 from spark_replication.storage.batches import check_data
+from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security
 
 LOOK_S = 0.5  # whether somebody has met damage
 STEP_BYTES = 256 << 10
@@ -30,6 +33,8 @@ BETWEEN_PASSES_S = 3_600.0
 TELL_AGAIN_S = 30.0  # a controller that has just taken over knows of no damage
 TOLD_MAX = 1_000  # damaged replicas in a report
 LINES_MAX = 5  # of the damage that is found in a replica at one time
+
+NOTHING = DiskDamage(batches=0, mended=0, words="")
 
 #: Tells the controller of all damage, under the epoch of this registration. Raises if the report did not arrive.
 Tell = Callable[[Epoch, dict[ReplicaOf, DiskDamage]], None]
@@ -60,6 +65,8 @@ class LogUpkeep:
         self._known: dict[ReplicaOf, dict[DamagedBatch, str]] = {}
         #: How many batches of each replica were mended in this life, and what was wrong with the last.
         self._mended: dict[ReplicaOf, DiskDamage] = {}
+        #: The replicas whose disk refused something a moment ago.
+        self._refused: set[ReplicaOf] = set()
         self._mend_at_s = 0.0
         #: What the controller knows, under which registration.
         self._told: tuple[Epoch, dict[ReplicaOf, DiskDamage]] = (-1, {})
@@ -98,12 +105,11 @@ class LogUpkeep:
 
     def _look(self) -> None:
         """Costs a look at each partition."""
-        damaged = {
-            ReplicaOf(name, partition.topic_id): partition
-            for name, partition in list(self._loop.replicas.items())
-            if partition.damaged
-        }
-        if not (damaged or self._known or self._mended or self._owes_report):
+        replicas = list(self._loop.replicas.items())
+        damaged = {ReplicaOf(name, found.topic_id): found for name, found in replicas if found.damaged}
+        refused_before = self._refused
+        self._refused = {ReplicaOf(name, found.topic_id) for name, found in replicas if found.disk_refuses}
+        if not (damaged or self._known or self._mended or self._refused or refused_before or self._owes_report):
             return
         is_new = self._note(damaged)
         self._report()
@@ -135,7 +141,7 @@ class LogUpkeep:
         for tried in mend(partition, sources(self._loop, replica.partition), self._copy):
             batch = tried.batch
             if tried.source is not None:
-                known = self._mended.get(replica, DiskDamage(batches=0, mended=0, words=""))
+                known = self._mended.get(replica, NOTHING)
                 self._mended[replica] = replace(known, mended=known.mended + 1, words=str(batch))
                 text = "%s: %s has its bytes again, as broker %d has them"
                 log.warning(text, replica.partition, batch, tried.source, extra=about)
@@ -151,8 +157,10 @@ class LogUpkeep:
             return
         found = dict(self._mended)
         for replica, batches in self._known.items():
-            known = found.get(replica, DiskDamage(batches=0, mended=0, words=""))
+            known = found.get(replica, NOTHING)
             found[replica] = replace(known, batches=len(batches), words=str(next(iter(batches))))
+        for replica in self._refused:
+            found[replica] = replace(found.get(replica, NOTHING), refuses=True)
         found = dict(sorted(found.items(), key=lambda item: not item[1].batches)[:TOLD_MAX])
         if now_s < self._tell_at_s and (self._owes_report or self._told == (me.epoch, found)):
             return
@@ -164,3 +172,37 @@ class LogUpkeep:
         else:
             self._owes_report, self._tell_at_s = False, now_s + TELL_AGAIN_S
             self._told = (me.epoch, found)
+
+
+class Others:
+    """Whom the upkeep of a broker's logs asks, and tells."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        loop: BrokerLoop,
+        security: Security,
+        controller_address: Callable[[], str | None],
+        settings: Settings,
+    ) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._security = security
+        self._controller_address = controller_address
+        self._timeout_ms = settings.request_timeout_ms
+
+    def copy(self, broker: BrokerId, wanted: CopyBatch) -> bytes:
+        registration = self._loop.brokers.get(broker)
+        if registration is None:
+            raise BrokerNotAvailable(f"broker {broker} is not registered")
+        with self._security.client(registration.address) as client:
+            return call(client, COPY_BATCH, wanted, self._timeout_ms).data
+
+    def tell(self, epoch: Epoch, found: dict[ReplicaOf, DiskDamage]) -> None:
+        address = self._controller_address()
+        if address is None:
+            raise NotController("there is none: it is told once there is")
+        replicas = tuple(DamagedReplica(replica=replica, damage=damage) for replica, damage in found.items())
+        told = DiskDamaged(broker_id=self._broker, broker_epoch=epoch, replicas=replicas)
+        with self._security.client(address) as client:
+            call(client, DISK_DAMAGED, told, self._timeout_ms)

@@ -42,8 +42,11 @@ from spark_replication.engine.broker_host import (
 )
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.duties import Duty, is_needed
+from spark_replication.engine.mending import mend, sources
+from spark_replication.engine.scrub import Scrub
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
 from spark_replication.ports import Flush
 from spark_replication.sim.cast.replication import Links
@@ -53,13 +56,16 @@ from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
+from spark_replication.storage.batches import check_data
 from spark_replication.storage.flush_threads import Ended, failure
+from spark_replication.transport.batch_copies import copy_of
 
 TICK_MS = 120
 TICKS_PER_CHECKPOINT = 3
 FLUSH_MS = (1, 25)
 WRITE_BACK_PROBABILITY = 0.1  # at a tick: the kernel writes back what it has
 CLEAN_UP_PROBABILITY = 0.02
+SCRUB_BYTES = 60  # ten records
 LOST = RequestTimedOut("the answer was lost")
 
 _Everything = tuple[
@@ -144,6 +150,7 @@ class BrokerProcess(Process):
             post=at_once,
             now_ms=self.clock_ms,
         )
+        self._scrub = Scrub(lambda: self.loop.replicas, check_data)
         host.disk.files.slowed = lambda: None
 
     @property
@@ -385,6 +392,8 @@ class BrokerProcess(Process):
         if self._ticks % TICKS_PER_CHECKPOINT == 0:
             with suppress(StorageFailed):
                 self.loop.checkpoint()
+        if self.host.disk.has_rotted:
+            self._keep_logs()
         if self.world.chance(WRITE_BACK_PROBABILITY):
             self.host.disk.files.write_back()
         if self.world.chance(CLEAN_UP_PROBABILITY):
@@ -406,6 +415,22 @@ class BrokerProcess(Process):
     @property
     def hides(self) -> bool:
         return bool(self.loop.hidden.topics)
+
+    def _keep_logs(self) -> None:
+        """Perform what live.broker.log_upkeep does."""
+        if self._scrub.step(SCRUB_BYTES) is None:
+            self._scrub.begin()
+        for name, partition in sorted(self.loop.replicas.items()):
+            if partition.damaged:
+                for tried in mend(partition, sources(self.loop, name), self._copy):
+                    self.world.counts["damage_mended" if tried.source is not None else "damage_stays"] += 1
+                    self.world.note(f"{self.name} had lost {tried.batch} of {name}: {tried.source} {tried.why}")
+
+    def _copy(self, broker: BrokerId, wanted: CopyBatch) -> bytes:
+        other = self.process_of(broker)
+        if other is None or self.network.lost(self.place, other.place) or self.network.lost(other.place, self.place):
+            raise BrokerNotAvailable(f"broker {broker} does not answer")
+        return copy_of(other.loop.partition, wanted).data
 
     def _clean_up(self) -> None:
         with suppress(StorageFailed):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.read_end import Read, ReadEnd
 from spark_replication.engine.reads import Looked
-from spark_replication.errors import LogTruncated, OffsetOutOfRange, ReplicationError, UnknownTopicOrPartition
+from spark_replication.errors import (
+    CorruptLog,
+    LogTruncated,
+    OffsetOutOfRange,
+    ReplicationError,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.lane import ReadFrame
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, TopicPartition
+from spark_replication.ports import LogSlice
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.world.disk import contents_of
+from spark_replication.storage.batches import check_data
 from spark_replication.storage.index import decode_entries
 
 READ_MS = (60, 140)
@@ -95,6 +104,8 @@ class Reader(Client):
         elif found.records is not None:
             records = found.records.loaded()
             replica = broker.loop.partition(read.name).unguarded
+            if not self._is_whole(broker, read, records):
+                return
             self.cluster.checkers.was_read(replica, records.first_offset, contents_of(records), bytes(records.schema))
             if self._read_of == read.name and self._place == (read.ticket.from_offset, read.ticket.last_epoch):
                 self.cluster.checkers.was_read_on(replica, records.first_offset, self._last)
@@ -106,6 +117,21 @@ class Reader(Client):
             if not any_replica:  # another may know less than the leader
                 self._number += 1  # this one is read to its end
                 self._place = None
+
+    def _is_whole(self, broker: BrokerProcess, read: Read, records: LogSlice) -> bool:
+        """Otherwise have the broker look at its disk, as a reader that asks for checked records does."""
+
+        def look() -> None:
+            with suppress(ReplicationError), broker.loop.partition(read.name) as replica:
+                replica.damage.require_none(records)
+
+        try:
+            check_data(records)
+        except CorruptLog:
+            self.world.counts["read_was_damaged"] += 1
+            self.world.after(0, "looks at its disk", look, on=broker)
+            return False
+        return True
 
     def _check_nothing_was_there(self, broker: BrokerProcess, read: Read, offset: Offset) -> None:
         replica = broker.loop.replicas.get(read.name)

@@ -18,6 +18,7 @@ from spark_replication.engine.fetch_session import (
     LeaderLinks,
     Taken,
     ask,
+    checked,
     loaded,
     take,
 )
@@ -25,6 +26,7 @@ from spark_replication.errors import ReplicationError, StaleBrokerEpoch
 from spark_replication.messages.replication import FetchFrame
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.world.network import Stream
+from spark_replication.storage.batches import check_data
 
 if TYPE_CHECKING:
     from spark_replication.sim.cast.broker import BrokerProcess
@@ -131,7 +133,7 @@ class Links:
         found: list[Answer] = []
         for partition in end.take_ready():
             self._followers.answer(connection, partition, found.append)
-        answers = [loaded(answer, lambda records: records.loaded()) for answer in found]
+        answers = [self._loaded(answer) for answer in found]
         end.gather(world.now_ms, GATHER_MS)
         if end.has_ready:
             self._wake(connection)
@@ -140,6 +142,11 @@ class Links:
         link = connection.follower.links.link_to(self._me.broker)
         if not connection.back.send("fetched", lambda: link.received(connection, answers), self._me.place):
             connection.break_off()
+
+    def _loaded(self, answer: Answer) -> Answer:
+        if answer.is_repeated:
+            return checked(answer, self._me.loop.partition, check_data)
+        return loaded(answer, lambda records: records.loaded())
 
 
 class LeaderLink:

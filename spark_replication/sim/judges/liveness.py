@@ -83,6 +83,7 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _leads_again,
         _reassigned,
         _caught_up,
+        _readable,
         _routes,
         _mirrored,
         _producers_are_through,
@@ -157,6 +158,20 @@ def _caught_up(cluster: SimulatedCluster) -> tuple[str, str] | None:
         story = cluster.checkers.story(partition, topic.topic_id)
         if len(story.committed) != logs[0].end:
             return "followers_catch_up", f"{partition}: {len(story.committed)} of {logs[0].end} records are committed"
+    return None
+
+
+def _readable(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """Check that every replica can be read whole, unless it is the only one: what rots on one disk, another has."""
+    for partition in cluster.partitions():
+        replicas = cluster.store.topics[partition.topic].state.partitions[partition.partition]
+        for broker in replicas if len(replicas) > 1 else ():
+            process = cluster.hosts[broker].process
+            found = None if process is None else process.loop.replicas.get(partition)
+            if found is not None:
+                log = found.unguarded.log
+                for damaged in log.damaged(log.log_start, log.log_end):
+                    return "records_can_be_read", f"{partition} on broker {broker}: {damaged}"
     return None
 
 

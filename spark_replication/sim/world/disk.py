@@ -144,6 +144,7 @@ class Disk:
         #: The start record: boot id and broker epoch.
         self.started: tuple[str, int] | None = None
         self.clean_shutdown: int | None = None
+        self.has_rotted = False
         self._images: dict[Replica, tuple[int, LogImage | None]] = {}  # each as of so many changes of the files
 
     def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
@@ -157,6 +158,14 @@ class Disk:
             before_cut=self.drop_proofs,
             distrust=self.drop_proofs,
         )
+
+    def rot(self, replica: Replica, base: int, pick: int) -> None:
+        """Change a byte of the segment's batches, whichever `pick` says."""
+        path = LOGS / f"{replica[0]}.{replica[1]}" / f"{base:020}{DATA}"
+        head, size = len(HEADS[0]), self.files.size(path)
+        assert size is not None, "the log has this segment"
+        self.files.rot(path, head + pick % (size - head))
+        self.has_rotted = True
 
     def drop_proofs(self) -> None:
         self.started = self.clean_shutdown = None

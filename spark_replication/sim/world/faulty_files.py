@@ -4,7 +4,8 @@ A process that dies loses nothing that was written. A host that loses power keep
 rest: of a file, its first writes and a part of the next one, or any of its blocks; of a folder, any of the names that
 came, went or were replaced. A full disk takes half of a write that does not fit, and has only the room that was freed
 since it is full. A failed sync loses any of the blocks: they are read as they were written until the power goes, and
-later syncs do not write them.
+later syncs do not write them. Bits of a file may rot: they are read as others than were written, until they are written
+again.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ class InMemory(bytes):
 
 
 class File:
-    __slots__ = ("_doubtful", "_steps", "_synced", "content", "cuts")
+    __slots__ = ("_doubtful", "_rotten", "_steps", "_synced", "content", "cuts")
 
     def __init__(self) -> None:
-        #: The bytes as every process sees them.
+        #: The bytes as they were written. Every process sees them so, but for those that have rotted.
         self.content = bytearray()
+        #: The places of bytes that have rotted.
+        self._rotten: frozenset[int] = frozenset()
         #: How often it was changed elsewhere than at its end.
         self.cuts = 0
         self._synced = b""
@@ -62,13 +65,27 @@ class File:
         #: The changes since the last sync: a position and the bytes written there, or a size and None for a cut.
         self._steps: list[tuple[int, bytes | None]] = []
 
+    def rot(self, position: int) -> None:
+        self._rotten |= {position}
+
+    def read(self, length: int, position: int) -> bytes:
+        data = self.content[position : position + length]
+        for place in self._rotten:
+            if position <= place < position + len(data):
+                data[place - position] ^= 1
+        return bytes(data)
+
     def write(self, data: bytes, position: int) -> None:
         if position < len(self.content):
             self.cuts += 1
+        if self._rotten:
+            self._rotten -= {*range(position, position + len(data))}
         self._steps.append((position, data))
         _step(self.content, position, data)
 
     def truncate(self, size: int) -> None:
+        if self._rotten:
+            self._rotten = frozenset(place for place in self._rotten if place < size)
         if size != len(self.content):
             self.cuts += 1
             self._steps.append((size, None))
@@ -204,6 +221,9 @@ class FaultyFiles:
         self.changes += 1
         self._found.clear()
 
+    def rot(self, path: Path, position: int) -> None:
+        self._file(path).rot(position)
+
     def write_back(self, keeps: Callable[[], bool] = lambda: True) -> None:
         """Write back what `keeps` chooses, as the kernel does now and then: such files and folders count as synced."""
         for folder in _folders(self.root):
@@ -216,7 +236,7 @@ class FaultyFiles:
     # storage.files.Files
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        return bytes(self._file(path).content[position : position + length])
+        return self._file(path).read(length, position)
 
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
         return InMemory(self.read(path, length, position))

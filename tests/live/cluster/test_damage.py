@@ -17,6 +17,7 @@ from spark_replication.messages.guarding import Shutdown
 from spark_replication.storage.index import ENTRY_BYTES, entry_at
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
+from tests.live.cluster.faults import full_disk
 from tests.live.cluster.history import SCHEMA
 from tests.live.cluster.replica_folders import replica_folders
 from tests.live.cluster.waiting import eventually
@@ -28,7 +29,7 @@ PARTITIONS = 1
 ROWS, BATCHES = 200, 40
 DEADLINE_S = 60.0
 SMALL_SEGMENTS = {"segment.bytes": 8 << 10}
-CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
+CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000, "disk.retry.ms": 2_000}
 
 
 @pytest.fixture
@@ -147,3 +148,19 @@ def test_what_no_other_replica_has_stays_damaged_and_is_told(cluster: sr.LocalCl
         list(reader.read(topic, 0, stop=ROWS * BATCHES))
     eventually(lambda: len(reasons(cluster, topic)) > 0, "people hear of it")
     assert any(f"is damaged on the disk of broker {leader}, its leader" in each for each in reasons(cluster, topic))
+    cluster.admin.delete_topic(topic)
+    eventually(lambda: not reasons(cluster, topic), "what is gone is not damaged")
+
+
+def test_a_full_disk_of_the_only_replica_is_named(cluster: sr.LocalCluster, name: str) -> None:
+    cluster.admin.create_topic(name, SCHEMA, partitions=1, replication_factor=1)
+    leader = described(cluster, name).leader
+    assert leader is not None
+    with sr.Producer(cluster.bootstrap) as producer:
+        with full_disk(cluster.brokers[leader].pid, 0):
+            sent = producer.send(name, pa.record_batch([pa.array([1])], schema=SCHEMA), partition=0)
+            told = f"is refused by the disk of broker {leader}"
+            eventually(lambda: any(told in each for each in reasons(cluster, name)), "people hear of it")
+            assert cluster.admin.health().verdict == "critical"
+        sent.result(DEADLINE_S)
+    eventually(lambda: not reasons(cluster, name), "it is well again")

@@ -15,7 +15,7 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
+from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.world.memory_store import MemoryStore
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
@@ -191,6 +191,7 @@ class FailingLog(MemoryLog):
     flushed_end = 0
     flushing: HeldFlush | None = None
     settings: TopicSettings | None = None
+    lost: Sequence[DamagedBatch] = ()
 
     def configure(self, settings: TopicSettings) -> None:
         self.settings = settings
@@ -206,6 +207,22 @@ class FailingLog(MemoryLog):
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         self._disk("append_slice")
         return super().append_slice(records)
+
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+        self._disk("find")
+        return super().find(offset, bytes_max=bytes_max, end=end)
+
+    def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
+        self._disk("find")
+        return super().find_stored(offset, bytes_max=bytes_max)
+
+    def damaged(self, start: Offset, end: Offset) -> Sequence[DamagedBatch]:
+        self._disk("find")
+        return [each for each in self.lost if start <= each.last_offset and each.base_offset < end]
+
+    def mend(self, batch: DamagedBatch, data: bytes) -> None:
+        self._disk("mend")
+        self.lost = [each for each in self.lost if each != batch]
 
     def bytes_from(self, offset: Offset) -> int:
         self._disk("read")

@@ -104,6 +104,21 @@ def test_what_is_cut_or_gone_meanwhile_is_no_damage(broker: Broker) -> None:
     assert broker.partitions[NAMES[0]].damaged == ()
 
 
+def test_what_retention_takes_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    brokers = Brokers(tmp_path)
+    broker = brokers.start(1)
+    broker.command(NAMES[0], 1, (1,))
+    broker.produce(NAMES[0], 400)
+    scrub = scrub_of(broker)
+    scrub.step(1)
+    with broker.partitions[NAMES[0]] as replica:
+        replica.log.forget(800)
+        start = replica.log.log_start
+    assert 0 < start < 800
+    assert len(a_pass(scrub, 1)) == (800 - start) // 2
+    brokers.close()
+
+
 def test_a_partition_that_another_pass_left_is_begun_anew(broker: Broker) -> None:
     scrub = scrub_of(broker)
     scrub.step(1)

@@ -177,8 +177,7 @@ def test_damage_that_was_cut_off_is_none(three: dict[BrokerId, Broker]) -> None:
 # A follower meets what its leader's disk has lost
 
 
-@pytest.mark.parametrize("rows", [2, 20_000], ids=["from memory", "from the file"])
-def test_a_follower_that_gets_damaged_bytes_makes_its_leader_look(brokers: Brokers, rows: int) -> None:
+def test_a_follower_that_gets_damaged_bytes_makes_its_leader_look(brokers: Brokers) -> None:
     leader, follower = brokers.start(1), brokers.start(2)
     leader.command(ORDERS, 1, (1,))
     leader.produce(ORDERS, COUNT)

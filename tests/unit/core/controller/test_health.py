@@ -166,6 +166,21 @@ def test_disks_that_refuse_a_replica_are_named_with_what_to_do() -> None:
     assert of_disks(known) == []
 
 
+def test_a_leader_that_nobody_could_take_over_from_is_named_too() -> None:
+    """It reports no failure to the controller: nothing would follow but a partition that nobody leads."""
+    known = cluster()
+    known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): DiskDamage(batches=0, mended=0, words="", refuses=True)})
+    (found,) = of_disks(known)
+    assert (found.severity, str(found)) == (
+        "critical",
+        "foo-0 is refused by the disk of broker 1, which is full or failing",
+    )
+    known.apply_failed(1, [FOO])
+    assert len(of_disks(known)) == 1
+    known.apply_damaged(1, {})
+    assert len(of_disks(known)) == 1
+
+
 LOST = DiskDamage(batches=2, mended=1, words="offsets 9 to 9, at byte 7 of a.arrow: why")
 
 

@@ -59,7 +59,7 @@ READ = BrokersRead(brokers={}, broker_epochs={})
         (
             ReplicasDamaged(2, 1, {ReplicaOf(TopicPartition("orders", 0), "id"): LOST}),
             "damage",
-            "the disk of broker 2 has damaged orders-0",
+            "broker 2 told of its disk, and orders-0",
             False,
         ),
         (

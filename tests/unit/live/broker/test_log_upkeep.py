@@ -14,7 +14,7 @@ from spark_replication.core.replica.replica import Me
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.mending import sources
 from spark_replication.engine.partition import Partition
-from spark_replication.errors import BrokerNotAvailable, NotController
+from spark_replication.errors import BrokerNotAvailable, NotController, StorageFailed
 from spark_replication.live.broker import log_upkeep
 from spark_replication.live.broker.log_upkeep import LogUpkeep
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
@@ -215,6 +215,19 @@ def test_the_next_registration_is_told_what_the_last_one_was(story: Story) -> No
     story.loop.me = Me(1, 8, 0)
     story.upkeep._look()
     assert [epoch for epoch, _ in story.told] == [7, 7, 8]
+
+
+def test_a_disk_that_refuses_is_told_of_until_it_is_to_be_tried_again(story: Story) -> None:
+    with story.broker.partitions[ORDERS] as replica:
+        replica.disk_trouble.refused(None, StorageFailed("it is full"))
+    story.upkeep._look()
+    story.upkeep._look()
+    assert story.told == [(7, {REPLICA: DiskDamage(batches=0, mended=0, words="", refuses=True)})]
+    with story.broker.partitions[ORDERS] as replica:
+        for now_ms in (1, 1 + replica._own.settings.disk_retry_ms):
+            replica.tick(now_ms)
+    story.upkeep._look()
+    assert story.told[1:] == [(7, {})]
 
 
 def test_much_damage_is_few_lines(story: Story, caplog: pytest.LogCaptureFixture) -> None:

@@ -210,3 +210,20 @@ def test_the_kernel_writes_back_some_files_and_folders_and_not_others() -> None:
 
     numbers = count()
     assert {None, b"", b"new"} <= fates(some, content)
+
+
+def test_what_rots_is_read_as_another_byte_until_it_is_written_or_cut() -> None:
+    files, path = FaultyFiles(), A / "one"
+    files.make_folder(A)
+    files.create(path, b"abcdef")
+    files.rot(path, 2)
+    assert (files.read(path, 6, 0), files.read(path, 2, 1), files.read(path, 2, 3)) == (b"abbdef", b"bb", b"de")
+    assert files.stored(path, 2, 1).read() == b"bb"
+    files.write(path, b"B", 1)
+    assert files.read(path, 6, 0) == b"aBbdef"
+    files.write(path, b"C", 2)
+    assert files.read(path, 6, 0) == b"aBCdef"
+    files.rot(path, 4)
+    files.truncate(path, 4)
+    files.write(path, b"ef", 4)
+    assert files.read(path, 6, 0) == b"aBCdef"
