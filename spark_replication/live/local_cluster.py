@@ -26,7 +26,7 @@ import msgspec
 from spark_replication.client.admin import Admin
 from spark_replication.client.settings_file import overrides_of
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.controller.health import problems, without_what_it_outlives
+from spark_replication.core.controller.health import problems, without_possible_loss, without_what_it_outlives
 from spark_replication.core.guardianship import Duty, Sight, assign
 from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.guarding.attempts import next_attempt
@@ -364,8 +364,9 @@ class LocalCluster:
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
         """Wait until every broker is registered, every partition has a leader, every replica is in sync, and all state
-        in ZooKeeper is readable. After the timeout, raises RequestTimedOut, which names what is not."""
-        self._wait_healthy(timeout_s, lambda view: view)
+        in ZooKeeper is readable. After the timeout, raises RequestTimedOut, which names what is not. A possible loss
+        that no person has acknowledged is past, and not waited for."""
+        self._wait_healthy(timeout_s, without_possible_loss)
 
     def _wait_healthy(self, timeout_s: float, regarded: Callable[[Metadata], Metadata]) -> None:
         deadline = time.monotonic() + timeout_s

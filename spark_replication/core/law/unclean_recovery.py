@@ -13,12 +13,13 @@ time to answer: electing another loses what it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import Elected
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Offset
@@ -117,6 +118,25 @@ def winner(
         return None
     # max() keeps the first of equals: assignment order.
     return max(electable, key=electable.__getitem__)
+
+
+def elected(
+    recovery: UncleanRecovery,
+    best: BrokerId,
+    holding: Collection[BrokerId],
+    replicas: Sequence[BrokerId],
+    brokers: Brokers,
+) -> Elected:
+    """The election of the winner.
+
+    `holding` are the members of ISR and ELR that are not void: each has every acknowledged record. One whose disk
+    refuses, or who is shutting down, may have told where its log ends: the winner lacks no more than what is beyond its
+    own end. The end of any other log bounds nothing, since it may have lost records, too.
+    """
+    counted = _counted(recovery, replicas, brokers)
+    end = counted[best].end
+    bounds = [counted[replica].end for replica in sorted(holding) if replica in counted]
+    return Elected(best, "unclean_recovery", log_end=end, lacks_max=max(0, min(bounds) - end) if bounds else None)
 
 
 def is_put_off(

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import Elected
 from spark_replication.core.law.unclean_recovery import (
     LogEnd,
     UncleanRecovery,
@@ -228,6 +230,29 @@ def elected(under_way: UncleanRecovery, known: Brokers, now_ms: int) -> BrokerId
     if won is None or is_put_off(under_way, won, REPLICAS, known, now_ms=now_ms, most_ms=most_ms):
         return None
     return won
+
+
+@pytest.mark.parametrize(
+    ("answers", "holding", "lacks_max"),
+    [
+        ({1: (3, 9), 2: (3, 5)}, [], None),  # whoever has more may have lost more
+        ({1: (3, 9), 2: (4, 5)}, [3], None),  # it has not answered
+        ({1: (3, 9), 2: (4, 5)}, [1], 4),
+        ({1: (3, 9), 2: (4, 5), 3: (3, 7)}, [1, 3], 2),  # each of them has all that was acknowledged
+        ({1: (3, 4), 2: (4, 5)}, [1], 0),
+    ],
+)
+def test_a_log_that_has_everything_bounds_what_the_winner_lacks(
+    answers: dict[BrokerId, tuple[int, int]], holding: list[BrokerId], lacks_max: int | None
+) -> None:
+    found = unclean_recovery.elected(recovery(answers=answers), 2, holding, REPLICAS, brokers(1, 2, 3))
+    assert found == Elected(2, "unclean_recovery", log_end=5, lacks_max=lacks_max)
+
+
+def test_an_answer_of_another_life_bounds_nothing() -> None:
+    under_way = recovery(asked={1: 3}, answers={1: (3, 9), 2: (4, 5)})
+    found = unclean_recovery.elected(under_way, 2, [1], REPLICAS, brokers(1, 2, 3))
+    assert found == Elected(2, "unclean_recovery", log_end=5)
 
 
 @st.composite
