@@ -130,8 +130,7 @@ class PossibleLoss(msgspec.Struct, frozen=True, kw_only=True):
     first_epoch: Epoch
     #: The leader epoch of the last of them, which is what a person acknowledges. Invariant: first_epoch <= last_epoch.
     last_epoch: Epoch
-    #: Acknowledged records at and after this offset may be gone: the least end of the logs that were elected. None if
-    #: nobody knows.
+    #: Acknowledged records at and after this offset may be gone, or others in their place. None if nobody knows.
     from_offset: Offset | None = None
     #: How many acknowledged records are gone at most. None if nobody knows.
     records_max: Count | None = None

@@ -220,12 +220,8 @@ def _possible_losses(metadata: Metadata) -> list[Problem]:
 def may_have_lost(loss: PossibleLoss) -> str:
     """The possible loss of a partition, as the rest of a sentence about it."""
     at = f"{datetime.fromtimestamp(loss.since_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    once = loss.first_epoch == loss.last_epoch
-    again = "" if once else f", and last at leader epoch {loss.last_epoch}"
-    if loss.from_offset is not None:
-        start = f"offset {loss.from_offset} on"
-    else:
-        start = "where that epoch begins" if once else "an offset that nobody knows"
+    again = "" if loss.first_epoch == loss.last_epoch else f", and last at leader epoch {loss.last_epoch}"
+    start = "an offset that nobody knows" if loss.from_offset is None else f"offset {loss.from_offset} on"
     count = "nobody knows how many" if loss.records_max is None else f"{loss.records_max} at most"
     return (
         f"may have lost acknowledged records from {start}, {count}: a leader from outside ISR and ELR was elected at "

@@ -159,8 +159,8 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         if found is not None and not unclean_recovery.is_put_off(
             under_way, found, replicas, brokers, now_ms=now_ms, most_ms=most_ms
         ):
-            holding = without_void(stored.state, brokers).members
-            outcome = unclean_recovery.elected(under_way, found, holding, replicas, brokers)
+            known = without_void(stored.state, brokers)
+            outcome = unclean_recovery.elected(under_way, found, known, replicas, brokers)
             after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
             continue

@@ -47,8 +47,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Elected(msgspec.Struct, frozen=True):
     leader: BrokerId
     how: How
-    #: Of an election by logs: where the log of the leader ends. None if nobody was asked.
-    log_end: Offset | None = None
+    #: Of an election by logs: below this offset the leader has every acknowledged record. None if nobody knows.
+    complete_below: Offset | None = None
     #: Of an election by logs: how many acknowledged records the leader lacks at most. None if nobody knows.
     lacks_max: Count | None = None
 

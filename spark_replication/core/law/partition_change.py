@@ -166,10 +166,10 @@ def _with_loss(
             since_ms=now_ms,
             first_epoch=leader_epoch,
             last_epoch=leader_epoch,
-            from_offset=outcome.log_end,
+            from_offset=outcome.complete_below,
             records_max=outcome.lacks_max,
         )
-    ends, lacking = (known.from_offset, outcome.log_end), (known.records_max, outcome.lacks_max)
+    ends, lacking = (known.from_offset, outcome.complete_below), (known.records_max, outcome.lacks_max)
     return replace(
         known,
         last_epoch=leader_epoch,

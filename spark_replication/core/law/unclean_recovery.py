@@ -13,7 +13,7 @@ time to answer: electing another loses what it has.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Elected
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.messages.envelope import NONE
-from spark_replication.model import BrokerId, Offset
+from spark_replication.model import BrokerId, Offset, PartitionState
 
 
 class LogEnd(msgspec.Struct, frozen=True, order=True):
@@ -123,20 +123,29 @@ def winner(
 def elected(
     recovery: UncleanRecovery,
     best: BrokerId,
-    holding: Collection[BrokerId],
+    state: PartitionState,
     replicas: Sequence[BrokerId],
     brokers: Brokers,
 ) -> Elected:
-    """The election of the winner.
+    """The election of the winner. `state` is that before it, without void members.
 
-    `holding` are the members of ISR and ELR that are not void: each has every acknowledged record. One whose disk
-    refuses, or who is shutting down, may have told where its log ends: the winner lacks no more than what is beyond its
-    own end. The end of any other log bounds nothing, since it may have lost records, too.
+    A log that ends in the epoch of the last leader is a part of the log of that leader, who had every acknowledged
+    record: what is beyond its end is all that it can lack. That epoch is the one below the partition's, which rose when
+    the leader was lost; after ZooKeeper was put back a log that was not asked may have a later one. A log that ends in
+    an earlier epoch may have other records than the acknowledged ones at its end: nobody knows from where on.
+
+    Each member of ISR and ELR has every acknowledged record. One whose disk refuses, or who is shutting down, may have
+    told where its log ends: the winner lacks no more than what is beyond its own end. The end of any other log bounds
+    nothing, since it may have lost records, too.
     """
     counted = _counted(recovery, replicas, brokers)
-    end = counted[best].end
-    bounds = [counted[replica].end for replica in sorted(holding) if replica in counted]
-    return Elected(best, "unclean_recovery", log_end=end, lacks_max=max(0, min(bounds) - end) if bounds else None)
+    winner = counted[best]
+    is_of_last_leader = winner.last_epoch == recovery.leader_epoch - 1 and state.last_known_elr <= counted.keys()
+    if winner.end and not is_of_last_leader:
+        return Elected(best, "unclean_recovery")
+    bounds = [counted[replica].end for replica in sorted(state.members) if replica in counted]
+    lacks_max = max(0, min(bounds) - winner.end) if bounds else None
+    return Elected(best, "unclean_recovery", complete_below=winner.end, lacks_max=lacks_max)
 
 
 def is_put_off(

@@ -369,7 +369,7 @@ SINCE_MS = 1_795_878_001_234
     [
         (
             loss(since_ms=SINCE_MS),
-            "may have lost acknowledged records from where that epoch begins, nobody knows how many: a leader from "
+            "may have lost acknowledged records from an offset that nobody knows, nobody knows how many: a leader from "
             "outside ISR and ELR was elected at leader epoch 5, 2026-11-28 15:00:01 UTC",
         ),
         (

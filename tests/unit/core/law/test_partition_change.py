@@ -270,26 +270,26 @@ FIRST = loss(3, since_ms=70, from_offset=40, records_max=2)
         (None, Elected(1, "unclean"), loss(since_ms=90)),
         (
             None,
-            Elected(1, "unclean_recovery", log_end=0, lacks_max=0),
+            Elected(1, "unclean_recovery", complete_below=0, lacks_max=0),
             loss(since_ms=90, from_offset=0, records_max=0),
         ),
         # The earliest time, the lowest offset, all of the records.
         (
             FIRST,
-            Elected(1, "unclean_recovery", log_end=44, lacks_max=5),
+            Elected(1, "unclean_recovery", complete_below=44, lacks_max=5),
             loss(3, 5, since_ms=70, from_offset=40, records_max=7),
         ),
         (
             FIRST,
-            Elected(1, "unclean_recovery", log_end=4, lacks_max=0),
+            Elected(1, "unclean_recovery", complete_below=4, lacks_max=0),
             loss(3, 5, since_ms=70, from_offset=4, records_max=2),
         ),
         # What nobody knows of one of them is not known of both.
-        (FIRST, Elected(1, "unclean_recovery", log_end=44), loss(3, 5, since_ms=70, from_offset=40)),
+        (FIRST, Elected(1, "unclean_recovery", complete_below=44), loss(3, 5, since_ms=70, from_offset=40)),
         (FIRST, Elected(1, "designated"), loss(3, 5, since_ms=70)),
         (
             loss(3, since_ms=70),
-            Elected(1, "unclean_recovery", log_end=4, lacks_max=0),
+            Elected(1, "unclean_recovery", complete_below=4, lacks_max=0),
             loss(3, 5, since_ms=70),
         ),
     ],
