@@ -77,6 +77,7 @@ APART: Mapping[str, tuple[float, int]] = {
     "stop_all": (0.15, 1),
     "zookeeper_down": (0.1, 1),
     "restored_checkpoint": (0.5, 3),
+    "acknowledge_loss": (0.1, 3),
 }
 FAULTS = (*KINDS, *APART)
 LASTING = {
@@ -109,6 +110,7 @@ LASTING = {
     "stop_all": (20, 700),
     "zookeeper_down": (60, 1100),
     "restored_checkpoint": (0, 0),
+    "acknowledge_loss": (0, 0),
 }
 
 
