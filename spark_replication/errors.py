@@ -182,6 +182,12 @@ class ElectionNotNeeded(ReplicationError):
     code = "ELECTION_NOT_NEEDED"
 
 
+class LossNotAcknowledged(ReplicationError):
+    """The partition has no possible loss to acknowledge, or more of it than the caller knows of."""
+
+    code = "LOSS_NOT_ACKNOWLEDGED"
+
+
 class IllegalTransition(ReplicationError):
     """A state machine has no such transition: the message names both states."""
 

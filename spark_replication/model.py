@@ -121,6 +121,24 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         require(self.v == 1, f"version {self.v} is not known here (1 is): a newer release wrote this")
 
 
+class PossibleLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """What elections from outside ISR and ELR may have cost a partition, until a person has acknowledged it."""
+
+    #: When the first of them was decided, by the controller's clock.
+    since_ms: TimeMs
+    #: The leader epoch of the first of them.
+    first_epoch: Epoch
+    #: The leader epoch of the last of them, which is what a person acknowledges. Invariant: first_epoch <= last_epoch.
+    last_epoch: Epoch
+    #: Acknowledged records at and after this offset may be gone, or others in their place. None if nobody knows.
+    from_offset: Offset | None = None
+    #: How many acknowledged records are gone at most. None if nobody knows.
+    records_max: Count | None = None
+
+    def __post_init__(self) -> None:
+        require(self.first_epoch <= self.last_epoch, f"epoch {self.first_epoch} is after {self.last_epoch}")
+
+
 class PartitionState(Value, frozen=True, kw_only=True):
     """leaderAndISR. Its znode version is the partition epoch, which rises on every change (E2)."""
 
@@ -138,6 +156,8 @@ class PartitionState(Value, frozen=True, kw_only=True):
     last_known_elr: frozenset[BrokerId] = frozenset()
     last_known_leader: BrokerId | None = None
     recovering: bool = False
+    #: Left out while there is none: releases that do not know it read and write the same bytes.
+    loss: PossibleLoss | msgspec.UnsetType = msgspec.UNSET
     #: How the present or last leader was chosen (L3). None if it was chosen when the partition was made.
     elected: How | None = None
     controller_epoch: Epoch = 0

@@ -22,6 +22,7 @@ from spark_replication.client.descriptions import (
     TopicDescription,
     described,
     described_cluster,
+    known_losses,
 )
 from spark_replication.client.health import Health, health_of
 from spark_replication.client.replica_sizes import (
@@ -73,6 +74,7 @@ from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, 
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -248,6 +250,18 @@ class Admin:
         named = None if partitions is None else tuple(partitions)
         request = ElectLeaders(kind=kind, partitions=named, desired=dict(desired))
         return self._ask(request, Deadline(self._deadline_ms))
+
+    def acknowledge_loss(self, known: Mapping[str, int] | None = None) -> dict[str, ReplicationError]:
+        """Say that a person knows what partitions may have lost by elections from outside ISR and ELR: health, metrics
+        and page show it no longer. `known` has the possible_loss.last_epoch of each partition (`orders-3`) as it was
+        described; None stands for all that there is to acknowledge. Returns the errors of the refused ones."""
+        if known is None:
+            known = known_losses(map(described, self.metadata().topics))
+        refused: dict[str, ReplicationError] = {}
+        for topic in sorted({name.rpartition("-")[0] for name in known}):  # a request takes few topics
+            together = {name: epoch for name, epoch in known.items() if name.rpartition("-")[0] == topic}
+            refused |= self._ask(AcknowledgeLoss(known=together), Deadline(self._deadline_ms))
+        return refused
 
     def reassign(self, targets: Mapping[str, Sequence[BrokerId]]) -> dict[str, ReplicationError]:
         """Begin to move each partition (`orders-3`) to the replicas of its target, in order of preference. Returns the

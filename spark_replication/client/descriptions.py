@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import pyarrow as pa
 
@@ -9,7 +11,7 @@ from spark_replication.client.markup import Markup, joined, paragraph, table
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
-from spark_replication.model import BrokerId, How, Scalar
+from spark_replication.model import BrokerId, Epoch, How, PossibleLoss, Scalar
 from spark_replication.storage.batches import schema_of_text
 
 # How much is shown to people. The values hold everything.
@@ -37,6 +39,8 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     removing: tuple[BrokerId, ...] = ()
     #: How the present or last leader was chosen. None if it was chosen when the partition was made.
     elected: How | None = None
+    #: What it may have lost. None if nothing, or if a person has acknowledged it.
+    possible_loss: PossibleLoss | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +154,16 @@ def described(topic: TopicMetadata) -> TopicDescription:
     )
 
 
+def known_losses(topics: Iterable[TopicDescription]) -> dict[str, Epoch]:
+    """The partitions with possible loss, and the last leader epoch of each, by which it is acknowledged."""
+    return {
+        f"{topic.name}-{each.partition}": each.possible_loss.last_epoch
+        for topic in topics
+        for each in topic.partitions
+        if each.possible_loss is not None
+    }
+
+
 def _partition(command: PartitionCommand) -> PartitionDescription:
     state = command.state
     return PartitionDescription(
@@ -167,4 +181,5 @@ def _partition(command: PartitionCommand) -> PartitionDescription:
         adding=command.adding,
         removing=command.removing,
         elected=state.elected,
+        possible_loss=None if state.loss is msgspec.UNSET else state.loss,
     )

@@ -26,7 +26,11 @@ import msgspec
 from spark_replication.client.admin import Admin
 from spark_replication.client.settings_file import overrides_of
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.controller.health import problems, without_what_is_mended, without_what_it_outlives
+from spark_replication.core.controller.health import (
+    problems,
+    without_what_it_outlives,
+    without_what_waits_for_people,
+)
 from spark_replication.core.guardianship import Duty, Sight, assign
 from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.guarding.attempts import next_attempt
@@ -364,9 +368,9 @@ class LocalCluster:
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
         """Wait until every broker is registered, every partition has a leader, every replica is in sync, and all state
-        in ZooKeeper and all records on disks are readable. After the timeout, raises RequestTimedOut, which names what
-        is not."""
-        self._wait_healthy(timeout_s, without_what_is_mended)
+        in ZooKeeper and all records on disks are readable. What is past, and waits for people to know of it, is not
+        waited for. After the timeout, raises RequestTimedOut, which names what is not."""
+        self._wait_healthy(timeout_s, without_what_waits_for_people)
 
     def _wait_healthy(self, timeout_s: float, regarded: Callable[[Metadata], Metadata]) -> None:
         deadline = time.monotonic() + timeout_s

@@ -45,6 +45,7 @@ from spark_replication.messages.observing import DescribePage, GetMetrics, Metri
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -182,6 +183,7 @@ ADMIN_REQUESTS: dict[type[Request], Action[Any, RequestAnswer]] = {
     RemovePartitions: _admin("remove_partitions", RemovePartitions, lambda asked: _altered(asked.partitions)),
     Reassign: _admin("reassign", Reassign, _of_cluster("alter")),
     CancelReassignment: _admin("cancel_reassignment", CancelReassignment, _of_cluster("alter")),
+    AcknowledgeLoss: _admin("acknowledge_loss", AcknowledgeLoss, _of_cluster("alter")),
     ElectLeaders: _admin("elect_leaders", ElectLeaders, _of_cluster("alter")),
     Configure: _admin("configure", Configure, _of_settings),
     WidenTopic: _admin("widen_topic", WidenTopic, lambda asked: _altered([asked.topic])),

@@ -11,7 +11,7 @@ from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.introducing import PrincipalName
 from spark_replication.messages.quotas import Limit, Quota, QuotaKind
 from spark_replication.messages.records import Refusal
-from spark_replication.model import BrokerId, Count, PartitionNumber, Scalar
+from spark_replication.model import BrokerId, Count, Epoch, PartitionNumber, Scalar
 
 
 class CreateTopic(Message, frozen=True, kw_only=True):
@@ -80,6 +80,14 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
     desired: dict[str, BrokerId] = msgspec.field(default_factory=dict)
 
 
+class AcknowledgeLoss(Message, frozen=True, kw_only=True):
+    """Say that a person knows of the possible loss of partitions: nothing shows it any more."""
+
+    #: Of each partition (`orders-3`), the last leader epoch of the loss that the person knows of. A later election from
+    #: outside ISR and ELR is not acknowledged with it.
+    known: dict[str, Epoch]
+
+
 class Configure(Message, frozen=True, kw_only=True):
     """Change settings of a topic, or of the cluster."""
 
@@ -123,6 +131,7 @@ Request = (
     | Reassign
     | CancelReassignment
     | ElectLeaders
+    | AcknowledgeLoss
     | Configure
     | WidenTopic
     | ChangeAcls

@@ -108,7 +108,7 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
     trouble = [
         each
         for each in problems(msgspec.structs.replace(metadata, topics=(only,)), frozenset())
-        if each.about == command
+        if each.subject == str(partition)
     ]
     return PartitionDetail(
         topic=topic,

@@ -14,7 +14,7 @@ from spark_replication.model import Scalar, TopicPartition
 from spark_replication.sim.cast.cluster import SETTINGS, TOPIC, SimulatedCluster
 from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
 from spark_replication.sim.injector import Injector
-from spark_replication.sim.judges.liveness import settle
+from spark_replication.sim.judges.liveness import acknowledge_all, settle
 from spark_replication.sim.world.world import InvariantBroken, World
 
 EPOCHS_MIN = 3
@@ -108,6 +108,7 @@ def _tell(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
     for client in cluster.clients:
         client.stopped = True
     settle(cluster)
+    acknowledge_all(cluster)
 
 
 def _epochs(cluster: SimulatedCluster) -> int:

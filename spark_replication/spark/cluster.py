@@ -411,8 +411,10 @@ class SparkCluster:
     def _problems_of_zookeeper(self) -> list[str]:
         return [] if self._zookeeper is None else self._zookeeper.problems()
 
-    def _health(self, seen: tuple[Metadata, int] | None) -> list[str]:
-        return self._away() if seen is None else self._problems(seen[0])
+    def _health(
+        self, seen: tuple[Metadata, int] | None, regarded: Callable[[Metadata], Metadata] = lambda seen: seen
+    ) -> list[str]:
+        return self._away() if seen is None else self._problems(regarded(seen[0]))
 
     def _away(self) -> list[str]:
         """Why this driver does not command."""
@@ -445,9 +447,10 @@ class SparkCluster:
         )
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
-        """Wait until every broker is guarded and registered, every partition led, and every replica in sync."""
+        """Wait until every broker is guarded and registered, every partition led, and every replica in sync. A possible
+        loss that no person has acknowledged is past, and not waited for."""
         deadline = time.monotonic() + timeout_s
-        while problems := self._health(self._seen()):
+        while problems := self._health(self._seen(), health.without_what_waits_for_people):
             self._require_wanted()
             if time.monotonic() > deadline:
                 raise _timed_out(f"the cluster is not healthy after {timeout_s} s", problems)

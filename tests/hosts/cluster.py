@@ -12,7 +12,7 @@ import msgspec
 
 import spark_replication as sr
 from spark_replication.config import settings_from
-from spark_replication.core.controller.health import problems
+from spark_replication.core.controller.health import problems, without_what_waits_for_people
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.guarding.exit_codes import IN_USE
@@ -195,7 +195,7 @@ class HostedCluster:
 
         def healthy() -> bool:
             try:
-                said[:] = map(str, problems(self.admin.metadata(), wanted))
+                said[:] = map(str, problems(without_what_waits_for_people(self.admin.metadata()), wanted))
             except ReplicationError as error:
                 said[:] = [str(error)]
             return not said

@@ -871,4 +871,19 @@ PLANTED_BUGS = (
         "records_can_be_read",
         seed=100,
     ),
+    bug(
+        "elect from outside without a word of what may be lost",
+        "core/law/partition_change.py",
+        "loss=_with_loss(state.loss, leader_epoch + 1, outcome, now_ms),",
+        "loss=state.loss,",
+        "loss_is_told",
+    ),
+    bug(
+        "take the number of records that a leader lacks for none where a log bounds it",
+        "core/law/unclean_recovery.py",
+        "lacks_max = max(0, min(bounds) - winner.end) if bounds else None",
+        "lacks_max = 0",
+        "loss_is_told",
+        seed=19,
+    ),
 )

@@ -25,11 +25,12 @@ from spark_replication.model import (
     in_ranges,
     number_of,
 )
-from tests.unit.core.stories import registration, state
+from tests.unit.core.stories import loss, registration, state
 
 VALUES: list[Value] = [
     state(1, [1, 2], min_isr=3, elr=[10], last_known_elr=[9], epochs={10: 4}, last_known_leader=3, recovering=True),
     state(None, []),
+    state(1, [1], loss=loss(3, 5, since_ms=70, from_offset=40, records_max=9)),
     TopicState(topic_id="id", partitions={0: (2, 1), 10: (1,)}, adding={0: (1,)}, origin={0: (2,)}),
     registration(1, rack="a"),
     BrokerEpoch(epoch=4, incarnation="x", clean_since=2),
@@ -43,6 +44,27 @@ VALUES: list[Value] = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_what_is_stored_is_read_again(value: Value) -> None:
     assert decode(encode(value), type(value), "/x") == value
+
+
+STORED = (
+    b'{"v":1,"leader":1,"leader_epoch":4,"isr":[1,2],"min_isr":2,"elr":[],"epochs":{"1":0,"2":0},"created":0,'
+    b'"last_known_elr":[],"last_known_leader":null,"recovering":false,%b"elected":null,"controller_epoch":0}'
+)
+
+
+def test_a_partition_that_has_lost_nothing_is_stored_as_by_an_older_program() -> None:
+    assert encode(state(1, [1, 2])) == STORED % b""
+    assert decode(STORED % b"", PartitionState, "/x") == state(1, [1, 2])
+
+
+def test_possible_loss_is_stored_so_that_a_person_can_read_it() -> None:
+    text = b'"loss":{"since_ms":70,"first_epoch":3,"last_epoch":5,"from_offset":40,"records_max":null},'
+    assert encode(state(1, [1, 2], loss=loss(3, 5, since_ms=70, from_offset=40))) == STORED % text
+
+
+def test_possible_loss_does_not_end_before_it_began() -> None:
+    with pytest.raises(ValueError, match="epoch 5 is after 4"):
+        loss(5, 4)
 
 
 def test_a_topic_of_an_older_program_has_the_first_version_of_its_schema() -> None:

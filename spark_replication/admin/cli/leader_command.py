@@ -1,10 +1,11 @@
-"""`spark-replication leader elect`: elections by hand (L5)."""
+"""`spark-replication leader`: elections by hand (L5), and what those from outside ISR and ELR may have cost (D2)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,7 @@ from spark_replication.client.descriptions import described
 from spark_replication.client.replica_sizes import ReplicaDescription
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.requests import ElectionKind
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, PossibleLoss, TopicPartition
 from spark_replication.transport.security import Security
 
 ANSWERS_S = 5.0  # within this, brokers that answer at all have told of their logs
@@ -25,6 +26,7 @@ LOOK_S = 0.2
 
 _COLUMNS = ("partition", "leader_before", "leader", "leader_epoch", "elected", "error")
 _CANDIDATE_COLUMNS = ("partition", "replica", "eligible", "last_epoch", "log_end", "fewer_records")
+_LOSS_COLUMNS = ("partition", "since", "from_offset", "records_max", "first_epoch", "last_epoch", "error")
 _NOTHING = {
     "preferred": "nothing to elect: every partition is led by its preferred replica, or that is not in sync",
     "other": "nothing to elect: every partition has a leader",
@@ -100,6 +102,36 @@ def elect(
         after = _settled(admin, named, refused)
     show(_COLUMNS, [_row(name, before, after, refused) for name in named], output=output)
     tell_refused(refused)
+
+
+@leader.command()
+@bootstrap
+@security
+@output
+@click.argument("partitions", nargs=-1)
+def acknowledge_loss(bootstrap: str, security: Security, output: Format, partitions: tuple[str, ...]) -> None:
+    """Say that you know what PARTITIONS (such as orders-3), or all, may have lost: nothing shows it any more.
+
+    A leader from outside ISR and ELR may lack acknowledged records: those from FROM OFFSET on, at most RECORDS MAX of
+    them (empty: nobody knows). Tell whoever relies on them first: what this shows is shown once."""
+    with closing(Admin(bootstrap, security=security)) as admin:
+        seen = _known(admin, _topics_of(partitions) if partitions else None)
+        losses = {name: each.possible_loss for name, each in seen.items() if each.possible_loss is not None}
+        named = list(dict.fromkeys(partitions)) or list(losses)
+        if not named:
+            click.echo("nothing to acknowledge: no partition shows a possible loss", err=True)
+        # The controller says why there is nothing to acknowledge of a partition that shows nothing, or does not exist.
+        refused = admin.acknowledge_loss({name: losses[name].last_epoch if name in losses else 0 for name in named})
+    show(_LOSS_COLUMNS, [_loss_row(name, losses.get(name), refused.get(name)) for name in named], output=output)
+    tell_refused(refused)
+
+
+def _loss_row(name: str, loss: PossibleLoss | None, error: ReplicationError | None) -> list[Any]:
+    told = None if error is None else str(error)
+    if loss is None:
+        return [name, None, None, None, None, None, told]
+    since = datetime.fromtimestamp(loss.since_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    return [name, since, loss.from_offset, loss.records_max, loss.first_epoch, loss.last_epoch, told]
 
 
 def _read(file: Path) -> dict[str, BrokerId | None]:

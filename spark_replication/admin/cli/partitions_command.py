@@ -9,19 +9,21 @@ import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, watched
 from spark_replication.client.admin import Admin, PartitionDescription
-from spark_replication.model import UNCLEAN
+from spark_replication.core.controller.health import may_have_lost
+from spark_replication.model import UNCLEAN, PossibleLoss
 from spark_replication.transport.security import Security
 
 _OF_A_PARTITION = (
     *("partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr", "elected"),
 )
-_COLUMNS = ("topic", *_OF_A_PARTITION)
+_COLUMNS = ("topic", *_OF_A_PARTITION, "possible_loss")
 
 # What may be wrong with a partition, the worst first.
 _TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
     "leaderless": lambda each: each.leader is None,
     "under_min_isr": lambda each: len(each.isr) < each.min_isr,
     "under_replicated": lambda each: len(each.isr) < len(each.replicas),
+    "possible_loss": lambda each: each.possible_loss is not None,
     "unclean": lambda each: each.elected in UNCLEAN,
 }
 
@@ -34,6 +36,7 @@ _TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
 @click.option("--leaderless", is_flag=True, help="those without a leader")
 @click.option("--under-min-isr", is_flag=True, help="those that take no acks=all at present")
 @click.option("--under-replicated", is_flag=True, help="those with a replica that is not in sync")
+@click.option("--possible-loss", is_flag=True, help="those that may have lost records, and nobody has acknowledged it")
 @click.option("--unclean", is_flag=True, help="those whose leader was elected from outside ISR and ELR")
 @click.argument("names", nargs=-1, metavar="[TOPIC]…")
 def partitions(bootstrap: str, output: Format, security: Security, names: tuple[str, ...], **wanted: bool) -> None:
@@ -49,8 +52,16 @@ def partitions(bootstrap: str, output: Format, security: Security, names: tuple[
             if not asked_for or any(_TROUBLES[name](partition) for name in asked_for)
         ]
     found.sort(key=lambda each: (each[0], each[1], each[2].partition))
-    rows = ((name, *(getattr(partition, column) for column in _OF_A_PARTITION)) for _, name, partition in found)
+    rows = (
+        (name, *(getattr(partition, column) for column in _OF_A_PARTITION), _loss_of(partition, output))
+        for _, name, partition in found
+    )
     show(_COLUMNS, rows, output=output)
+
+
+def _loss_of(partition: PartitionDescription, output: Format) -> PossibleLoss | str | None:
+    loss = partition.possible_loss
+    return loss if loss is None or output == "json" else may_have_lost(loss)
 
 
 def _rank(partition: PartitionDescription) -> int:

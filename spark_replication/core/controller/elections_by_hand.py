@@ -35,7 +35,7 @@ from spark_replication.model import TopicPartition
 def check_topics(names: Collection[str]) -> None:
     topics = {name.rpartition("-")[0] for name in names}
     if len(topics) > TOPICS_A_REQUEST_MAX:
-        raise InvalidRequest(f"{len(topics)} topics: an election takes at most {TOPICS_A_REQUEST_MAX} a request")
+        raise InvalidRequest(f"{len(topics)} topics: this takes at most {TOPICS_A_REQUEST_MAX} a request")
 
 
 def candidates(cluster: ClusterState, asked: ElectLeaders) -> list[TopicPartition]:
@@ -69,7 +69,8 @@ def elect_by_hand(
 
 def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Decision:
     brokers = cluster.brokers_of(partition)
-    after = elected(without_void(stored.state, brokers), stored.state.leader_epoch, outcome, brokers)
+    members = without_void(stored.state, brokers)
+    after = elected(members, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
     return _decided(cluster, write_of(cluster, partition, stored, after))
 
 
@@ -112,7 +113,8 @@ def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> Partit
     brokers = cluster.brokers_of(partition)
     if stored is None or stored.state.leader == preferred or preferred not in stored.state.isr & brokers.electable:
         return None
-    after = elected(stored.state, stored.state.leader_epoch, Elected(preferred, "isr"), brokers)
+    outcome = Elected(preferred, "isr")
+    after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
     return write_of(cluster, partition, stored, after)
 
 

@@ -8,15 +8,17 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.election import Reason
+from spark_replication.core.law.partition_change import acknowledged
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.mending import DiskDamage
-from spark_replication.model import BrokerId, How
+from spark_replication.model import BrokerId, How, PossibleLoss
 
 
 class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     #: may have the longest log.
     unclean_recovery_partitions: int
     manual_leader_election_required_partitions: int
+    #: Partitions whose possible loss no person has acknowledged yet (D2).
+    possible_loss_partitions: int
     #: Replicas that their broker's disk refuses.
     failed_replicas: int
     #: Replicas of which their broker's disk has damaged batches.
@@ -54,7 +58,7 @@ class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 def metrics(cluster: ClusterState) -> ClusterMetrics:
     """Cost: one look at every partition, one `elect` for each that has no leader."""
-    partitions = offline = under_replicated = under_min_isr = electable = 0
+    partitions = offline = under_replicated = under_min_isr = electable = lossy = 0
     for partition, stored in cluster.partitions.items():
         topic = cluster.topics.get(partition.topic)
         replicas = None if topic is None else topic.state.partitions.get(partition.partition)
@@ -67,6 +71,7 @@ def metrics(cluster: ClusterState) -> ClusterMetrics:
         under_replicated += in_sync < len(replicas)
         under_min_isr += in_sync < state.min_isr
         electable += in_sync + len(state.elr)
+        lossy += state.loss is not UNSET
     found = (waiting(cluster, partition) for partition in cluster.leaderless)
     waits = Counter(each.reason for each in found if each is not None)
     return ClusterMetrics(
@@ -79,6 +84,7 @@ def metrics(cluster: ClusterState) -> ClusterMetrics:
         waiting={reason: waits[reason] for reason in get_args(Reason)},
         unclean_recovery_partitions=_recovering(waits, enabled=cluster.settings.unclean_recovery_enabled),
         manual_leader_election_required_partitions=waits["manual"],
+        possible_loss_partitions=lossy,
         failed_replicas=cluster.failed_replicas,
         damaged_replicas=cluster.damaged_replicas,
         unclean_recoveries_finished=cluster.elections["unclean_recovery"],
@@ -95,6 +101,8 @@ def _recovering(waits: Mapping[Reason, int], *, enabled: bool) -> int:
     return waits["log_info"] + (waits["last_known_elr"] + waits["last_known_leader"] if enabled else 0)
 
 
+#: Beyond so many partitions with possible loss, health tells of all of them in one reason.
+LOSSES_TOLD_MAX = 10
 #: Of the logs that a broker has put aside.
 PUT_ASIDE_NAMED = 10
 
@@ -167,6 +175,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
     lacking = [each for each in led if len(each.state.isr) < len(each.replicas)]
     found.extend(_under_min_isr(each, live) for each in lacking if len(each.state.isr) < each.state.min_isr)
     found.extend(_under_replicated(each, live) for each in lacking if len(each.state.isr) >= each.state.min_isr)
+    found.extend(_possible_losses(metadata))
     found.extend(problem for topic in metadata.topics for problem in _of_disks(topic))
     found.extend(problem for broker, notes in metadata.notes.items() for problem in _noted(broker, notes))
     if metadata.mirror_error:
@@ -184,18 +193,54 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
 def without_what_it_outlives(metadata: Metadata) -> Metadata:
     """The metadata without the troubles in spite of which a cluster starts and serves."""
     topics = tuple(replace(topic, refused={}, damaged={}) for topic in metadata.topics)
-    return replace(metadata, unreadable=(), mirror_error="", notes={}, topics=topics)
+    return without_what_waits_for_people(replace(metadata, unreadable=(), mirror_error="", topics=topics))
 
 
-def without_what_is_mended(metadata: Metadata) -> Metadata:
-    """The metadata without what only people end, who need not hurry: damage of which nothing is left but that they are
-    to see to the disk, and what brokers have told of themselves."""
-    topics = tuple(replace(topic, damaged=_left(topic.damaged)) for topic in metadata.topics)
-    return replace(metadata, notes={}, topics=topics)
+def without_what_waits_for_people(metadata: Metadata) -> Metadata:
+    """The metadata without what is past, and waits for people to know of it: possible loss, damage of which nothing is
+    left but that they are to see to the disk, and what brokers have told of themselves. Whoever waits for a cluster to
+    be whole does not wait for that."""
+    return replace(metadata, notes={}, topics=tuple(map(_without_what_is_past, metadata.topics)))
 
 
-def _left(damaged: Mapping[int, Mapping[BrokerId, DiskDamage]]) -> dict[int, dict[BrokerId, DiskDamage]]:
-    return {number: {broker: each for broker, each in on.items() if each.batches} for number, on in damaged.items()}
+def _without_what_is_past(topic: TopicMetadata) -> TopicMetadata:
+    partitions = topic.partitions
+    if any(each.state.loss is not UNSET for each in partitions):
+        partitions = tuple(replace(each, state=acknowledged(each.state)) for each in partitions)
+    damaged = {
+        number: {broker: each for broker, each in on.items() if each.batches} for number, on in topic.damaged.items()
+    }
+    return replace(topic, partitions=partitions, damaged=damaged)
+
+
+def _possible_losses(metadata: Metadata) -> list[Problem]:
+    """What each partition may have lost; what all of them have, if they are many."""
+    lossy = [each for topic in metadata.topics for each in topic.partitions if each.state.loss is not UNSET]
+    return [
+        Problem(
+            severity="warning",
+            subject=str(each.topic_partition),
+            what=may_have_lost(each.state.loss)
+            if len(lossy) <= LOSSES_TOLD_MAX
+            else "may have lost acknowledged records: `spark-replication partitions --possible-loss` tells of each",
+            mend="once whoever relies on them knows: spark-replication leader acknowledge-loss",
+            mends_by_name=True,
+        )
+        for each in lossy
+        if each.state.loss is not UNSET
+    ]
+
+
+def may_have_lost(loss: PossibleLoss) -> str:
+    """The possible loss of a partition, as the rest of a sentence about it."""
+    at = _time(loss.since_ms)
+    again = "" if loss.first_epoch == loss.last_epoch else f", and last at leader epoch {loss.last_epoch}"
+    start = "an offset that nobody knows" if loss.from_offset is None else f"offset {loss.from_offset} on"
+    count = "nobody knows how many" if loss.records_max is None else f"{loss.records_max} at most"
+    return (
+        f"may have lost acknowledged records from {start}, {count}: a leader from outside ISR and ELR was elected at "
+        f"leader epoch {loss.first_epoch}, {at}{again}"
+    )
 
 
 def _under_min_isr(partition: PartitionCommand, live: Collection[BrokerId]) -> Problem:

@@ -23,6 +23,7 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.plan import BrokersMoved, Cause
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -97,12 +98,8 @@ def in_words(asked: Request) -> str:
         case RemovePartitions(partitions=partitions):
             named = (f"{topic}-{number}" for topic, numbers in partitions.items() for number in numbers)
             words = f"remove partitions {_some(named)}"
-        case Reassign(targets=targets):
-            words = f"reassign {_some(f'{name} to {list(target)}' for name, target in targets.items())}"
-        case CancelReassignment(partitions=cancelled):
-            words = f"cancel the reassignment of {_some(cancelled)}"
-        case ElectLeaders(kind=kind, partitions=wanted):
-            words = f"elect leaders ({kind}) {'wherever it can be done' if wanted is None else f'of {_some(wanted)}'}"
+        case Reassign() | CancelReassignment() | ElectLeaders() | AcknowledgeLoss():
+            words = _of_partitions(asked)
         case Configure(topic=configured, settings=settings):
             changed = (f"{name} {'by default' if value is None else value}" for name, value in settings.items())
             words = f"configure {'the cluster' if configured is None else f'topic {configured}'}: {_some(changed)}"
@@ -116,6 +113,20 @@ def in_words(asked: Request) -> str:
         case _:
             assert_never(asked)
     return words
+
+
+def _of_partitions(asked: Reassign | CancelReassignment | ElectLeaders | AcknowledgeLoss) -> str:
+    match asked:
+        case Reassign(targets=targets):
+            return f"reassign {_some(f'{name} to {list(target)}' for name, target in targets.items())}"
+        case CancelReassignment(partitions=cancelled):
+            return f"cancel the reassignment of {_some(cancelled)}"
+        case ElectLeaders(kind=kind, partitions=wanted):
+            return f"elect leaders ({kind}) {'wherever it can be done' if wanted is None else f'of {_some(wanted)}'}"
+        case AcknowledgeLoss(known=known):
+            return f"acknowledge the possible loss of {_some(known)}"
+        case _:
+            assert_never(asked)
 
 
 def _moved(moved: BrokersMoved) -> str:

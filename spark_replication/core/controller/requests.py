@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar, assert_never
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
@@ -27,6 +28,7 @@ from spark_replication.core.controller.topics import (
     unreadable_topic,
 )
 from spark_replication.core.controller.widening import widened
+from spark_replication.core.law.partition_change import acknowledged
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     DeletionMark,
@@ -40,6 +42,7 @@ from spark_replication.errors import (
     CorruptState,
     InvalidReplicaAssignment,
     InvalidRequest,
+    LossNotAcknowledged,
     NoReassignmentInProgress,
     Overloaded,
     ReplicationError,
@@ -47,6 +50,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -136,6 +140,8 @@ def _planned(cluster: ClusterState, asked: Request) -> Decision:
             return _cancel(cluster, asked)
         case ElectLeaders():
             return _elect(cluster, asked)
+        case AcknowledgeLoss():
+            return _acknowledge(cluster, asked)
         case Configure() | ChangeAcls() | SetQuota():
             return _configured(cluster, asked)
         case _:
@@ -167,6 +173,8 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
             return asked if partitions is None else replace(asked, partitions=tuple(names))
+        case AcknowledgeLoss(known=known):
+            return AcknowledgeLoss(known=_only(known, names))
         case CreateTopic() | DeleteTopic() | Configure() | WidenTopic() | ChangeAcls() | SetQuota():
             return asked
         case _:
@@ -437,3 +445,22 @@ def _elect(cluster: ClusterState, asked: ElectLeaders) -> Decision:
         return elect_by_hand(cluster, partition, _stored(cluster, partition), asked)
 
     return _each(names, elect_one)
+
+
+def _acknowledge(cluster: ClusterState, asked: AcknowledgeLoss) -> Decision:
+    check_topics(asked.known)
+
+    def acknowledge_one(name: str) -> Decision:
+        partition = partition_named(cluster, name)
+        stored = _stored(cluster, partition)
+        loss = stored.state.loss
+        if loss is UNSET:
+            raise LossNotAcknowledged(f"{name} shows no possible loss: nothing was lost, or it is acknowledged already")
+        if loss.last_epoch > asked.known[name]:
+            raise LossNotAcknowledged(
+                f"{name} may have lost more by an election at leader epoch {loss.last_epoch}, since this was looked "
+                "at: look again, and acknowledge that"
+            )
+        return Decision(steps=(Step((write_of(cluster, partition, stored, acknowledged(stored.state)),)),))
+
+    return _each(asked.known, acknowledge_one)

@@ -14,7 +14,15 @@ from spark_replication.core.controller.plan import Advance, Decision, Step, Stop
 from spark_replication.core.controller.reassignment import Complete, Lead
 from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.election import Elected, Waiting, elect
-from spark_replication.core.law.partition_change import created, effective_min_isr, elected, narrowed, restored, settled
+from spark_replication.core.law.partition_change import (
+    created,
+    effective_min_isr,
+    elected,
+    narrowed,
+    restored,
+    settled,
+    without_void,
+)
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
 from spark_replication.messages.commands import StopPartition
@@ -48,6 +56,7 @@ def settling_write(cluster: ClusterState, partition: TopicPartition) -> Partitio
         cluster.brokers_of(partition),
         cluster.policy_of(partition.topic),
         min_isr=min_isr_of(cluster, partition),
+        now_ms=cluster.now_ms,
     ).state
     return None if after == stored.state else write_of(cluster, partition, stored, after)
 
@@ -150,8 +159,9 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         if found is not None and not unclean_recovery.is_put_off(
             under_way, found, replicas, brokers, now_ms=now_ms, most_ms=most_ms
         ):
-            outcome = Elected(found, "unclean_recovery")
-            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers)
+            known = without_void(stored.state, brokers)
+            outcome = unclean_recovery.elected(under_way, found, known, replicas, brokers)
+            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
             continue
         asked = unclean_recovery.to_ask(under_way, replicas, brokers, now_ms=now_ms, timeout_ms=timeout_ms)
@@ -206,7 +216,8 @@ def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tupl
         topic, brokers = cluster.topics[partition.topic].state, cluster.brokers_of(partition)
         step = reassignment.next_step(topic, partition.partition, stored.state, brokers)
         if isinstance(step, Lead):
-            after = elected(stored.state, stored.state.leader_epoch, Elected(step.leader, "isr"), brokers)
+            outcome = Elected(step.leader, "isr")
+            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
         elif isinstance(step, Complete):
             completing.setdefault(partition.topic, {})[partition] = step

@@ -22,7 +22,7 @@ from typing import Literal
 import msgspec
 
 from spark_replication.config import RecoveryStrategy, TopicSettings
-from spark_replication.model import BrokerId, How, PartitionState
+from spark_replication.model import BrokerId, Count, How, Offset, PartitionState
 
 Reason = Literal["fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"]
 NOBODY: frozenset[BrokerId] = frozenset()
@@ -47,6 +47,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Elected(msgspec.Struct, frozen=True):
     leader: BrokerId
     how: How
+    #: Of an election by logs: below this offset the leader has every acknowledged record. None if nobody knows.
+    complete_below: Offset | None = None
+    #: Of an election by logs: how many acknowledged records the leader lacks at most. None if nobody knows.
+    lacks_max: Count | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | the leader goes, another   | as above        | as above                                     | + 1          |
 | the leader goes, none      | may be empty    | as above; last_known_leader = the old leader | + 1          |
 | elected from the ELR       | + it            | − it; last_known_leader cleared              | + 1          |
-| elected from outside       | only it         | cleared; recovering is set                   | + 1          |
+| elected from outside       | only it         | cleared; recovering and loss are set         | + 1          |
+| a person acknowledges loss | same            | same; loss is cleared                        | same         |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
 | removed by somebody        | empty           | empty; last_known_elr = all replicas         | known + 1, 0 |
@@ -31,7 +32,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
-from spark_replication.model import UNCLEAN, BrokerId, PartitionState
+from spark_replication.model import UNCLEAN, BrokerId, PartitionState, PossibleLoss
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -81,7 +82,13 @@ def with_min_isr(before: PartitionState, min_isr: int) -> PartitionState:
 
 
 def settled(
-    replicas: Sequence[BrokerId], before: PartitionState, brokers: Brokers, policy: Policy, *, min_isr: int
+    replicas: Sequence[BrokerId],
+    before: PartitionState,
+    brokers: Brokers,
+    policy: Policy,
+    *,
+    min_isr: int,
+    now_ms: int,
 ) -> Settled:
     """Settle a partition: members that are dead, void or shutting down leave the ISR, and a leaderless partition gets a
     leader, or waits.
@@ -97,13 +104,13 @@ def settled(
         return Settled(after, None)
     leader = before.leader
     if leader is not None and leader in brokers.live and leader not in void:
-        return Settled(_moved_away(replicas, before, after, staying | {leader}, brokers, void), None)
+        return Settled(_moved_away(replicas, before, after, staying | {leader}, brokers, void, now_ms=now_ms), None)
     # Set last_known_leader before electing: otherwise this pass could wait and the next pass elect, and settled()
     # would not be idempotent.
     led = after if leader is None else replace(after, last_known_leader=leader)
     outcome = elect(replicas, led, brokers.electable, policy)
     if isinstance(outcome, Elected):
-        return Settled(elected(led, before.leader_epoch, outcome, brokers), outcome)
+        return Settled(elected(led, before.leader_epoch, outcome, brokers, now_ms=now_ms), outcome)
     return Settled(led if leader is None else replace(led, leader_epoch=before.leader_epoch + 1), outcome)
 
 
@@ -114,20 +121,24 @@ def _moved_away(
     staying: frozenset[BrokerId],
     brokers: Brokers,
     void: frozenset[BrokerId],
+    *,
+    now_ms: int,
 ) -> PartitionState:
     """The state when the leader is shutting down: another member that holds everything leads, else it leads on (L2)."""
     outcome = within(replicas, after, brokers.electable)
     if outcome is not None:
-        return elected(after, before.leader_epoch, outcome, brokers)
+        return elected(after, before.leader_epoch, outcome, brokers, now_ms=now_ms)
     state = with_min_isr(before, after.min_isr)
     return with_isr(state, staying, joined={}, void=void) if staying != state.isr or void else state
 
 
-def elected(state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers) -> PartitionState:
+def elected(
+    state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers, *, now_ms: int
+) -> PartitionState:
     """The state that the elected leader leads, one epoch above `leader_epoch`.
 
     A leader from outside ISR and ELR is alone in the ISR, since nobody else is known to hold what it holds, and
-    `recovering` is set (L4).
+    `recovering` is set (L4). The election is added to `loss`, which stays until a person acknowledges it (D2).
     """
     leader = outcome.leader
     if leader not in state.members:
@@ -138,10 +149,38 @@ def elected(state: PartitionState, leader_epoch: int, outcome: Elected, brokers:
             last_known_elr=NOBODY,
             epochs={leader: brokers.epochs[leader]},
             recovering=True,
+            loss=_with_loss(state.loss, leader_epoch + 1, outcome, now_ms),
         )
     elif leader not in state.isr:
         state = with_isr(state, state.isr | {leader}, joined={})
     return replace(state, leader=leader, leader_epoch=leader_epoch + 1, last_known_leader=None, elected=outcome.how)
+
+
+def _with_loss(
+    known: PossibleLoss | msgspec.UnsetType, leader_epoch: int, outcome: Elected, now_ms: int
+) -> PossibleLoss:
+    """What is known of possible loss once this election from outside is added. What one of the elections leaves
+    unknown is unknown of all of them."""
+    if isinstance(known, msgspec.UnsetType):
+        return PossibleLoss(
+            since_ms=now_ms,
+            first_epoch=leader_epoch,
+            last_epoch=leader_epoch,
+            from_offset=outcome.complete_below,
+            records_max=outcome.lacks_max,
+        )
+    ends, lacking = (known.from_offset, outcome.complete_below), (known.records_max, outcome.lacks_max)
+    return replace(
+        known,
+        last_epoch=leader_epoch,
+        from_offset=None if None in ends else min(end for end in ends if end is not None),
+        records_max=None if None in lacking else sum(count for count in lacking if count is not None),
+    )
+
+
+def acknowledged(before: PartitionState) -> PartitionState:
+    """The state once a person has acknowledged its possible loss."""
+    return replace(before, loss=msgspec.UNSET)
 
 
 def narrowed(

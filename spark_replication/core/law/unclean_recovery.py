@@ -19,9 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import Elected
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.messages.envelope import NONE
-from spark_replication.model import BrokerId, Offset
+from spark_replication.model import BrokerId, Offset, PartitionState
 
 
 class LogEnd(msgspec.Struct, frozen=True, order=True):
@@ -117,6 +118,34 @@ def winner(
         return None
     # max() keeps the first of equals: assignment order.
     return max(electable, key=electable.__getitem__)
+
+
+def elected(
+    recovery: UncleanRecovery,
+    best: BrokerId,
+    state: PartitionState,
+    replicas: Sequence[BrokerId],
+    brokers: Brokers,
+) -> Elected:
+    """The election of the winner. `state` is that before it, without void members.
+
+    A log that ends in the epoch of the last leader is a part of the log of that leader, who had every acknowledged
+    record: what is beyond its end is all that it can lack. That epoch is the one below the partition's, which rose when
+    the leader was lost; after ZooKeeper was put back a log that was not asked may have a later one. A log that ends in
+    an earlier epoch may have other records than the acknowledged ones at its end: nobody knows from where on.
+
+    Each member of ISR and ELR has every acknowledged record. One whose disk refuses, or who is shutting down, may have
+    told where its log ends: the winner lacks no more than what is beyond its own end. The end of any other log bounds
+    nothing, since it may have lost records, too.
+    """
+    counted = _counted(recovery, replicas, brokers)
+    winner = counted[best]
+    is_of_last_leader = winner.last_epoch == recovery.leader_epoch - 1 and state.last_known_elr <= counted.keys()
+    if winner.end and not is_of_last_leader:
+        return Elected(best, "unclean_recovery")
+    bounds = [counted[replica].end for replica in sorted(state.members) if replica in counted]
+    lacks_max = max(0, min(bounds) - winner.end) if bounds else None
+    return Elected(best, "unclean_recovery", complete_below=winner.end, lacks_max=lacks_max)
 
 
 def is_put_off(

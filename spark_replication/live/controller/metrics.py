@@ -106,6 +106,12 @@ def _of_partitions(found: ClusterMetrics) -> Iterator[Metric]:
         ["waiting_for"],
         {(reason,): count for reason, count in found.waiting.items()},
     )
+    yield gauge(
+        "possible_loss_partitions",
+        "Partitions led from outside ISR and ELR since a person last acknowledged such a loss: acknowledged records "
+        "may be gone.",
+        found.possible_loss_partitions,
+    )
     yield gauge("reassigning_partitions", "Partitions on their way to other replicas.", found.reassigning_partitions)
     yield gauge(
         "failed_replicas",

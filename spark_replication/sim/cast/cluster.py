@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
-from spark_replication.messages.requests import CreateTopic, Request
-from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
+from spark_replication.messages.requests import AcknowledgeLoss, CreateTopic, Request
+from spark_replication.model import BrokerId, Epoch, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host, Told
 from spark_replication.sim.cast.clients import Client, Cluster, Producer
 from spark_replication.sim.cast.controllers import Candidate
@@ -16,6 +17,7 @@ from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.cast.queries import EXPIRE_MS, Query
 from spark_replication.sim.cast.readers import Reader
 from spark_replication.sim.judges.checkers import Checkers
+from spark_replication.sim.judges.story import loss_of
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.watched_store import WatchedStore
@@ -176,6 +178,17 @@ class SimulatedCluster:
     def ask(self, asked: Request) -> None:
         self.requests += 1
         self.tell_controller(Requested(asked=asked, request=self.requests), "a request")
+
+    def losses(self) -> dict[TopicPartition, Epoch]:
+        """The possible loss that is shown, by the last leader epoch of each."""
+        found = {p: self.store.partitions[p].state for p in self.partitions() if p in self.store.partitions}
+        losses = {partition: loss_of(state) for partition, state in found.items()}
+        return {partition: loss.last_epoch for partition, loss in losses.items() if loss is not None}
+
+    def acknowledge(self, known: Mapping[TopicPartition, Epoch]) -> None:
+        for partition, last_epoch in known.items():
+            self.checkers.loss_is_known(partition, self.store.topics[partition.topic].state.topic_id, last_epoch)
+        self.ask(AcknowledgeLoss(known={str(partition): epoch for partition, epoch in known.items()}))
 
     def partitions(self) -> list[TopicPartition]:
         return [

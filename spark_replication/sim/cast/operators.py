@@ -145,6 +145,13 @@ class Operators:
         self._cluster.ask(ElectLeaders(kind=kind))
         return True
 
+    def acknowledge_loss(self, fault: Fault) -> bool:
+        """Acknowledge all possible loss that is shown; now and then as it was shown before the last of it."""
+        before = fault.pick % 4 == 0
+        known = {partition: max(0, epoch - before) for partition, epoch in self._cluster.losses().items()}
+        self._cluster.acknowledge(known)
+        return bool(known)
+
     def leaderless(self) -> list[TopicPartition]:
         partitions = self._cluster.store.partitions
         return [p for p in self._cluster.partitions() if p not in partitions or partitions[p].state.leader is None]

@@ -26,11 +26,11 @@ from spark_replication.messages.commands import (
     UpdateMetadata,
 )
 from spark_replication.messages.envelope import NONE
-from spark_replication.model import BrokerId, ReplicaOf, TopicPartition, TopicState
+from spark_replication.model import BrokerId, PartitionState, ReplicaOf, TopicPartition, TopicState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
-from spark_replication.sim.judges.story import Answered, Story, led_from_outside
+from spark_replication.sim.judges.story import Answered, Story, led_from_outside, untold_loss
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import InvariantBroken, Process, World
@@ -364,6 +364,7 @@ class Checkers:
                 f"{partition} at {state.leader_epoch}: {story.leaders[state.leader_epoch]}, now {state.leader}",
             )
         self._count_election(story, stored)
+        self._check_loss(story, before, state)
         if before is not None and state.created > before.created:
             story.created = state.created
             self._begin(story, state.leader_epoch)
@@ -382,6 +383,20 @@ class Checkers:
             image = host.disk.image((story.partition, story.topic_id))
             if image is not None:
                 image.agreed = 0
+
+    def _check_loss(self, story: Story, before: PartitionState | None, after: PartitionState) -> None:
+        """Check that what may be lost is shown, and is until a person has acknowledged it (D2). What a leader has lost
+        since its answer, with its power, nobody can know."""
+        leader = after.leader
+        held = story.acked_end if leader is None or leader in self.lost else self._held(story, leader)
+        wrong = untold_loss(story, before, after, held)
+        if wrong is not None:
+            raise InvariantBroken("loss_is_told", f"{story.partition}: {wrong}")
+
+    def loss_is_known(self, partition: TopicPartition, topic_id: str, last_epoch: int) -> None:
+        """Note what a person has asked to acknowledge."""
+        story = self.story(partition, topic_id)
+        story.acknowledged = max(story.acknowledged, last_epoch)
 
     def _check_elected(self, story: Story, leader: BrokerId) -> None:
         """Check that a leader elected from ISR or ELR holds all committed records, unless it lost some in a way that

@@ -17,6 +17,7 @@ from spark_replication.sim.world.world import InvariantBroken
 
 POLL_MS = 150
 POLLS_MAX = 60
+ACKNOWLEDGED_MAX = 3  # so often a person acknowledges what is shown
 BY_HAND_POLLS = 10  # after so many polls, a person looks for partitions that wait for one
 
 
@@ -41,6 +42,18 @@ def settle(cluster: SimulatedCluster) -> None:
             copied.update(further)
     assert missing is not None
     raise InvariantBroken(*missing)
+
+
+def acknowledge_all(cluster: SimulatedCluster) -> None:
+    """Acknowledge all possible loss. Raises InvariantBroken if any is shown afterwards, or something holds no more."""
+    for _ in range(ACKNOWLEDGED_MAX):
+        known = cluster.losses()
+        if not known:
+            break
+        cluster.acknowledge(known)
+        settle(cluster)
+    if left := cluster.losses():
+        raise InvariantBroken("loss_is_acknowledged", f"{left} are shown, and were acknowledged")
 
 
 def _copied(cluster: SimulatedCluster) -> dict[tuple[TopicPartition, BrokerId], int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from crc32c import crc32c
+from msgspec import UnsetType
 
 from spark_replication.core.law.writes import StoredPartition
-from spark_replication.model import BrokerId, PartitionState, TopicPartition
+from spark_replication.model import BrokerId, PartitionState, PossibleLoss, TopicPartition
 from spark_replication.sim.world.disk import LogImage, Record
 from spark_replication.storage.index import DIGEST
 
@@ -53,6 +54,8 @@ class Story:
         self.decided_on: dict[BrokerId, Answered] = {}
         #: When a controller epoch first asked somebody at a leader epoch.
         self.asked_ms: dict[tuple[int, int], int] = {}
+        #: The last leader epoch of possible loss that a person has acknowledged.
+        self.acknowledged = -1
         #: The brokers whose disk has refused, with the broker epoch of that life.
         self.refused: set[tuple[BrokerId, int]] = set()
 
@@ -126,5 +129,42 @@ def led_from_outside(before: PartitionState | None, after: PartitionState) -> bo
         return False
     if after.leader_epoch == before.leader_epoch:
         return False
-    rejoined = before.epochs.get(after.leader) != after.epochs[after.leader]
-    return before.leader is None or before.leader != after.leader or rejoined
+    return before.leader is None or before.leader != after.leader or _joined_anew(before, after)
+
+
+def _joined_anew(before: PartitionState, after: PartitionState) -> bool:
+    """Whether the leader was no member of ISR or ELR, or was void."""
+    leader = after.leader
+    return leader is not None and before.epochs.get(leader) != after.epochs[leader]
+
+
+def untold_loss(story: Story, before: PartitionState | None, after: PartitionState, held: int) -> str | None:
+    """What is wrong with the possible loss that a changed leaderAndISR shows; None if it is as it should be.
+
+    `held` is how many of the committed records the leader has. An election by the logs, or by hand, of a member of ISR
+    or ELR loses nothing.
+    """
+    was, found = None if before is None or after.created > before.created else loss_of(before), loss_of(after)
+    if (
+        before is None
+        or after.created > before.created
+        or not (led_from_outside(before, after) and _joined_anew(before, after))
+    ):
+        if found == was or (found is None and was is not None and was.last_epoch <= story.acknowledged):
+            return None
+        return f"{was} has become {found}, and nobody was elected from outside, nor has a person acknowledged it"
+    if found is None or found.last_epoch != after.leader_epoch:
+        return f"a leader from outside leads at epoch {after.leader_epoch}, and {found} is shown"
+    first = PossibleLoss(since_ms=found.since_ms, first_epoch=after.leader_epoch, last_epoch=after.leader_epoch)
+    if (found.since_ms, found.first_epoch) != ((was or first).since_ms, (was or first).first_epoch):
+        return f"{was} has become {found}, and begins later"
+    if found.from_offset is not None and held < min(found.from_offset, story.acked_end):
+        return f"acknowledged records are gone from {held} on, and {found} is shown"
+    more = None if found.records_max is None else found.records_max - ((was or first).records_max or 0)
+    if more is not None and story.acked_end - held > more:
+        return f"{story.acked_end - held} acknowledged records are gone, and {was} has become {found}"
+    return None
+
+
+def loss_of(state: PartitionState) -> PossibleLoss | None:
+    return None if isinstance(state.loss, UnsetType) else state.loss

@@ -14,7 +14,8 @@ from spark_replication.core.controller.plan import Reply
 from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.states import partition_state
 from spark_replication.messages.commands import Command, GetReplicaLogInfo, LeaderAndIsr, StopReplica, UpdateMetadata
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, PossibleLoss, TopicPartition
+from spark_replication.sim.judges.story import loss_of
 from spark_replication.sim.scenarios.expectation import (
     BadScenario,
     Mismatch,
@@ -130,6 +131,7 @@ class ClusterExpectations:
             if state is None or state.last_known_leader is None
             else state.last_known_leader,
             "recovering": state is not None and state.recovering,
+            "possible_loss": _told_loss(None if state is None else loss_of(state)),
             "waiting_for": None if waits is None else waits.reason,
         }
 
@@ -139,6 +141,16 @@ class ClusterExpectations:
             "state": "nonexistent" if stored is None else "online",
             "partitions": 0 if stored is None else len(stored.state.partitions),
         }
+
+
+def _told_loss(loss: PossibleLoss | None) -> dict[str, Any] | str:
+    if loss is None:
+        return "none"
+    return {
+        "from_offset": "unknown" if loss.from_offset is None else loss.from_offset,
+        "records_max": "unknown" if loss.records_max is None else loss.records_max,
+        "epochs": [loss.first_epoch, loss.last_epoch],
+    }
 
 
 def _expect_error(wanted: Any, found: Found) -> None:

@@ -32,6 +32,7 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import EpochBehindLog
 from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     Configure,
@@ -96,6 +97,7 @@ class ClusterScenario:
             "reassign": lambda argument: self._ask(_reassignment(argument)),
             "cancel_reassignment": lambda argument: self._ask(_cancellation(argument)),
             "elect": lambda argument: self._ask(_election(argument)),
+            "acknowledge_loss": lambda argument: self._ask(_acknowledgement(argument)),
             "configure": self._configure,
             "isr": self._isr,
             "stale_isr": self._stale_isr,
@@ -482,6 +484,11 @@ def _cancellation(argument: Any) -> CancelReassignment:
     if not isinstance(argument, list):
         raise BadScenario(f"cancel_reassignment is {argument!r}, not a list of partitions")
     return CancelReassignment(partitions=tuple(str(name) for name in argument))
+
+
+def _acknowledgement(argument: Any) -> AcknowledgeLoss:
+    found = expect_mapping(argument, "acknowledge_loss")
+    return AcknowledgeLoss(known={str(name): expect_int(epoch, "a leader epoch") for name, epoch in found.items()})
 
 
 _KINDS = ("preferred", "unclean", "longest_log_proactive", "longest_log_balanced", "designation")

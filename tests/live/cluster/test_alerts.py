@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -130,7 +132,12 @@ def test_brokers_die_until_nobody_leads(cluster: sr.LocalCluster, watch: Watch) 
     for broker in (1, 2, 3):
         cluster.restart_broker(broker)
     cluster.wait_healthy()
-    watch.until("UncleanElection")  # by the longest log: nobody kept its place
+    watch.until("UncleanElection", "PossibleLoss")  # by the longest log: nobody kept its place
+    assert cluster.controller_pid is not None
+    os.kill(cluster.controller_pid, signal.SIGKILL)
+    watch.until("PossibleLoss")  # the counters of the next controller begin anew
+    assert cluster.admin.acknowledge_loss() == {}
+    watch.until()
 
 
 def test_a_partition_waits_for_a_person_who_elects_whom_there_is(cluster: sr.LocalCluster, watch: Watch) -> None:
@@ -143,8 +150,9 @@ def test_a_partition_waits_for_a_person_who_elects_whom_there_is(cluster: sr.Loc
     cluster.restart_broker(broker)
     watch.until("PartitionsOffline", "UnderMinIsr", "UnderReplicated", "ManualElectionRequired")
     assert cluster.admin.elect_leaders("unclean", ["alone-0"]) == {}
-    watch.until("UncleanElection")
+    watch.until("UncleanElection", "PossibleLoss")
     cluster.admin.delete_topic("alone")
+    watch.until("UncleanElection")
 
 
 def test_a_controller_hangs(cluster: sr.LocalCluster, watch: Watch) -> None:

@@ -28,7 +28,7 @@ PROGRESS = re.compile(r"^\d of \d partitions have moved, [0-9.]+ \w+ of [0-9.]+ 
 
 PARTITION = {
     *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr"),
-    "elected",
+    *("elected", "possible_loss"),
 }
 BROKER = {
     *("id", "state", "leads", "replicas", "not_in_sync", "host", "port", "replication_port", "rack", "epoch"),
@@ -51,6 +51,7 @@ DESCRIBED = {
     *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "last_known_elr"),
     *("last_known_leader", "high_watermark", "records", "bytes", "lag_records", "lag_ms", "last_change", "because"),
 }
+LOSS = {"partition", "since", "from_offset", "records_max", "first_epoch", "last_epoch", "error"}
 ELECTED = {"partition", "leader_before", "leader", "leader_epoch", "elected", "error"}
 
 
@@ -163,6 +164,15 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
             assert (chosen["leader_before"], chosen["leader"], chosen["error"]) == (None, 2, None)
             assert [each["partition"] for each in shell.rows("partitions", "--unclean", has=PARTITION)] == [0]
     cluster.wait_healthy()
+    told = shell.run("health", code=1).stdout
+    assert "warning  solo-0 may have lost acknowledged records from " in told
+    assert [each["partition"] for each in shell.rows("partitions", "--possible-loss", has=PARTITION)] == [0]
+    (advice,) = re.findall(r"mend: once .*: spark-replication (leader acknowledge-loss solo-0)$", told, re.MULTILINE)
+    (acknowledged,) = shell.rows(*advice.split(), has=LOSS)
+    assert (acknowledged["last_epoch"], acknowledged["error"]) == (chosen["leader_epoch"], None)
+    again = shell.run(*advice.split(), code=1)
+    assert "solo-0 shows no possible loss" in again.stderr
+    assert shell.run("health").stdout.startswith("healthy")
 
 
 def test_what_health_prints_mends_a_partition_whose_only_replica_is_lost(
@@ -188,6 +198,9 @@ def test_what_health_prints_mends_a_partition_whose_only_replica_is_lost(
         for command in commands:
             shell.run(*command.split(), *(["--yes"] if command.startswith("leader") else []))
         eventually(lambda: (partition()["leader"], partition()["replicas"]) == (1, [1]), "it has left broker 3")
+        # That it began anew, empty, is told until somebody says that it is known.
+        (command,) = re.findall(r"spark-replication ([^;]+)", (reason() or {})["mend"])
+        shell.run(*command.split())
         assert reason() is None
     cluster.admin.delete_topic("only")
     cluster.wait_healthy()

@@ -1,4 +1,4 @@
-"""`spark-replication leader elect`: what is shown before and after, what it asks, and what it asks the controller."""
+"""`spark-replication leader`: what is shown before and after, what it asks, and what it asks the controller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from spark_replication.admin.cli import leader_command
 from spark_replication.messages.descriptions import ReplicaSize, ReplicaSizes
 from spark_replication.messages.records import Refusal
-from spark_replication.messages.requests import ElectLeaders, Request, RequestAnswer
+from spark_replication.messages.requests import AcknowledgeLoss, ElectLeaders, Request, RequestAnswer
 from spark_replication.model import TopicPartition
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
+from tests.unit.core.stories import loss
 
 STALE = Refusal(error="ELECTION_NOT_NEEDED", message="it has one", retriable=False)
 
@@ -202,3 +203,68 @@ def test_wrong_usage_is_told_before_anybody_is_asked(run: Run, arguments: tuple[
     found = run("leader", "elect", *arguments, "-b", "127.0.0.1:1")
     assert (found.exit, found.out) == (2, "")
     assert said in found.err
+
+
+NOT_THERE = Refusal(error="LOSS_NOT_ACKNOWLEDGED", message="it shows none", retriable=False)
+
+
+@pytest.fixture
+def lossy(cluster: FakeCluster) -> list[Request]:
+    """orders-0 and orders-2 may have lost records. What the controller is asked; it refuses orders-1."""
+    found: list[Request] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        found.append(request)
+        return RequestAnswer(errors={"orders-1": NOT_THERE} if "orders-1" in str(request) else {})
+
+    cluster.carry_out = carry_out
+    cluster.log("orders", 0).loss = loss(3, 5, since_ms=1_795_878_001_234, from_offset=40)
+    cluster.log("orders", 2).loss = loss(2, since_ms=70, from_offset=0, records_max=9)
+    return found
+
+
+def acknowledge(run: Run, cluster: FakeCluster, *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    ran = run("leader", "acknowledge-loss", "-b", cluster.bootstrap, "--format=json", *arguments)
+    return ran.exit, json.loads(ran.out or "[]"), ran.err
+
+
+OF_0 = {
+    "partition": "orders-0",
+    "since": "2026-11-28T15:00:01.234+00:00",
+    "from_offset": 40,
+    "records_max": None,
+    "first_epoch": 3,
+    "last_epoch": 5,
+    "error": None,
+}
+
+
+def test_what_is_shown_is_acknowledged_and_no_more(run: Run, cluster: FakeCluster, lossy: list[Request]) -> None:
+    code, rows, err = acknowledge(run, cluster)
+    assert (code, err) == (0, "")
+    assert lossy == [AcknowledgeLoss(known={"orders-0": 5, "orders-2": 2})]
+    assert (rows[0], [row["partition"] for row in rows]) == (OF_0, ["orders-0", "orders-2"])
+
+
+def test_what_is_named_alone_is_acknowledged_or_refused(run: Run, cluster: FakeCluster, lossy: list[Request]) -> None:
+    code, rows, err = acknowledge(run, cluster, "orders-0", "orders-1", "orders-0")
+    assert (code, err) == (1, "error: orders-1: LOSS_NOT_ACKNOWLEDGED: it shows none\n")
+    assert lossy == [AcknowledgeLoss(known={"orders-0": 5, "orders-1": 0})]
+    assert (rows[0], rows[1]["since"], rows[1]["error"]) == (OF_0, None, "LOSS_NOT_ACKNOWLEDGED: it shows none")
+
+
+def test_that_there_is_nothing_to_acknowledge_is_said(run: Run, cluster: FakeCluster) -> None:
+    assert acknowledge(run, cluster) == (0, [], "nothing to acknowledge: no partition shows a possible loss\n")
+
+
+def test_partitions_with_possible_loss_are_listed(run: Run, cluster: FakeCluster, lossy: list[Request]) -> None:
+    listed = ("partitions", "-b", cluster.bootstrap, "--possible-loss")
+    rows = json.loads(run(*listed, "--format=json").out)
+    assert [(row["partition"], row["possible_loss"]["from_offset"]) for row in rows] == [(0, 40), (2, 0)]
+    assert "from offset 0 on, 9 at most" in run(*listed).out
+    everything = json.loads(run("partitions", "-b", cluster.bootstrap, "--format=json").out)
+    assert [(row["partition"], row["possible_loss"] is None) for row in everything] == [
+        (0, False),
+        (2, False),
+        (1, True),
+    ]

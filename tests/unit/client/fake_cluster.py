@@ -86,7 +86,7 @@ from spark_replication.messages.requests import (
     ToldAcls,
     ToldQuotas,
 )
-from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
+from spark_replication.model import PartitionState, PossibleLoss, Registration, TopicConfig, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_to_bytes, serialized, topic_schema
 from spark_replication.storage.index import NO_PRODUCER, IndexEntry, encode_entry
@@ -117,6 +117,7 @@ class FakeLog:
         self.producers = Producers()
         self.leader: int | None = 1
         self.leader_epoch = 0
+        self.loss: PossibleLoss | msgspec.UnsetType = msgspec.UNSET
         self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
         self.now_ms = 7
         self.knows_the_end = True  # whether its leader does
@@ -321,6 +322,7 @@ class FakeCluster:
                 state=PartitionState(
                     leader=log.leader,
                     leader_epoch=log.leader_epoch,
+                    loss=log.loss,
                     isr=isr,
                     min_isr=1,
                     epochs=dict.fromkeys(isr, 0),

@@ -30,6 +30,7 @@ from spark_replication.errors import (
 from spark_replication.messages.descriptions import CopySize, ReplicaSize, ReplicaSizes
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     CancelReassignment,
     Configure,
     ElectLeaders,
@@ -42,6 +43,7 @@ from spark_replication.messages.requests import (
 )
 from spark_replication.model import TopicPartition
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog
+from tests.unit.core.stories import loss
 
 
 @pytest.fixture
@@ -222,6 +224,7 @@ def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster,
 
     cluster.carry_out = refuse_one
     refusals = [
+        admin.acknowledge_loss({"orders-1": 5}),
         admin.elect_leaders("designation", ["orders-0", "orders-1"], {"orders-0": 2}),
         admin.reassign({"orders-1": [2, 1]}),
         admin.cancel_reassignment(["orders-1"]),
@@ -234,6 +237,7 @@ def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster,
         admin.remove_partitions("orders", [2])
     admin.configure("orders", {"min.insync.replicas": None})
     assert asked == [
+        AcknowledgeLoss(known={"orders-1": 5}),
         ElectLeaders(kind="designation", partitions=("orders-0", "orders-1"), desired={"orders-0": 2}),
         Reassign(targets={"orders-1": (2, 1)}),
         CancelReassignment(partitions=("orders-1",)),
@@ -241,6 +245,22 @@ def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster,
         Configure(topic="orders", settings={"min.insync.replicas": None}),
     ]
     assert admin.reassignments() == []
+
+
+def test_all_possible_loss_is_acknowledged_with_a_request_for_each_topic(cluster: FakeCluster, admin: Admin) -> None:
+    asked: list[Request] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        asked.append(request)
+        return RequestAnswer()
+
+    cluster.carry_out = carry_out
+    cluster.create("payments")
+    for topic, epoch in (("payments", 4), ("orders", 3)):
+        cluster.log(topic, 0).loss = loss(epoch)
+    assert admin.acknowledge_loss() == {}
+    assert asked == [AcknowledgeLoss(known={"orders-0": 3}), AcknowledgeLoss(known={"payments-0": 4})]
+    assert admin.describe_topics(["orders"])[0].partitions[0].possible_loss == loss(3)
 
 
 WIDER = SCHEMA.append(pa.field("name", pa.string()))

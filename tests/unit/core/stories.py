@@ -13,7 +13,15 @@ from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Policy
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import (
+    BrokerId,
+    PartitionState,
+    PossibleLoss,
+    Registration,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
 from spark_replication.sim.world.memory_store import MemoryStore
 
 FOO = TopicPartition("foo", 0)
@@ -45,6 +53,25 @@ def state(
         epochs=dict.fromkeys(members, 0) | dict(epochs or {}),
         min_isr=min_isr,
         **others,
+    )
+
+
+def loss(
+    first_epoch: int = 5,
+    last_epoch: int | None = None,
+    *,
+    since_ms: int = 0,
+    from_offset: int | None = None,
+    records_max: int | None = None,
+) -> PossibleLoss:
+    """Of one election from outside at leader epoch 5, which follows that of `state`, unless it is said."""
+    last_epoch = first_epoch if last_epoch is None else last_epoch
+    return PossibleLoss(
+        since_ms=since_ms,
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        from_offset=from_offset,
+        records_max=records_max,
     )
 
 

@@ -16,7 +16,7 @@ from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.page import app
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security import NO_SECURITY
-from tests.unit.core.stories import state
+from tests.unit.core.stories import loss, state
 from tests.unit.page.page_cluster import GONE, WELL, WITHOUT_3, PageCluster, metadata_of, size
 from tests.unit.page.viewer import Viewer
 
@@ -158,6 +158,18 @@ def test_a_partition_that_waits_for_a_person_says_for_what(viewer: Viewer, clust
         ("eligible", False),
     ]
     assert viewer.ask("/api/topics/foo/1").json["trouble"] == ""
+
+
+def test_a_partition_that_may_have_lost_records_says_so_until_it_is_acknowledged(
+    viewer: Viewer, cluster: PageCluster
+) -> None:
+    cluster.told = metadata_of(1, 2, 3, states={"foo-0": state(1, [1, 2, 3], loss=loss(from_offset=40))})
+    found = viewer.eventually("/api/topics/foo/0", lambda found: found["trouble"])
+    assert "foo-0 may have lost acknowledged records from offset 40 on" in found["trouble"]
+    assert found["mend"].endswith("leader acknowledge-loss foo-0")
+    assert "may have lost" in str(viewer.view()["health"]["reasons"])
+    cluster.told = WELL
+    viewer.eventually("/api/topics/foo/0", lambda found: not found["trouble"])
 
 
 def test_a_broker_with_what_it_has_those_not_in_sync_first(viewer: Viewer, cluster: PageCluster) -> None:

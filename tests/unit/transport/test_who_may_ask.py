@@ -26,6 +26,7 @@ from spark_replication.messages.observing import DescribePage, GetMetrics
 from spark_replication.messages.ranges import DescribeRanges, WantedRange
 from spark_replication.messages.records import InitProducer
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -79,6 +80,7 @@ RANGE = WantedRange(topic="orders", partition=0)
 
 # Each action with a request about orders, and who may ask that. `None`: whoever reaches the port.
 TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
+    "acknowledge_loss": (AcknowledgeLoss(known={"orders-0": 1}), RULING),
     "add_partitions": (AddPartitions(counts={"orders": 2}), ALTERING),
     "broker_died": (BrokerDied(broker_id=1, incarnation="a"), COMMANDING),
     "cancel_reassignment": (CancelReassignment(partitions=("orders-0",)), RULING),

@@ -13,14 +13,24 @@ from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState, StoredTopic
 from spark_replication.core.controller.describing import described, is_described_alike
 from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.controller.health import LOSSES_TOLD_MAX
+from spark_replication.core.controller.verdict import grouped
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import BrokerNotes, PutAside
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.mending import DiskDamage
-from spark_replication.model import ClusterSettings, PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState
-from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
+from spark_replication.model import (
+    ClusterSettings,
+    PartitionState,
+    PossibleLoss,
+    ReplicaOf,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
+from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, loss, registration, state, store_of, topic
 
 BAR = TopicPartition("bar", 0)
 
@@ -231,11 +241,11 @@ def test_what_was_mended_is_told_and_nobody_waits_for_its_end() -> None:
     assert (found.severity, health.metrics(known).damaged_replicas) == ("warning", 0)
     assert "was damaged on the disk of broker 1, and is whole again: 1 batches were lost" in str(found)
     seen = described(known, None, None)
-    left = health.problems(health.without_what_is_mended(seen), frozenset())
+    left = health.problems(health.without_what_waits_for_people(seen), frozenset())
     assert [each for each in left if "damaged" in each.what] == []
     known.apply_damaged(1, {ReplicaOf(FOO, FOO_ID): LOST})
     seen = described(known, None, None)
-    left = health.problems(health.without_what_is_mended(seen), frozenset())
+    left = health.problems(health.without_what_waits_for_people(seen), frozenset())
     assert len([each for each in left if "damaged" in each.what]) == 1
 
 
@@ -270,7 +280,7 @@ def test_a_clock_that_is_not_believed_is_named(ahead_ms: int, text: str) -> None
     assert str(found).startswith(f"broker 1 has a clock that is {text} ZooKeeper's: it removes nothing")
     assert found.mend == "set the wrong clock right, then restart that broker"
     assert of_notes_outlived(known) == []
-    seen = health.without_what_is_mended(described(known, None, None))
+    seen = health.without_what_waits_for_people(described(known, None, None))
     assert "broker 1" not in {each.subject for each in health.problems(seen, frozenset())}
     known.apply_noted(1, BrokerNotes())
     assert of_notes(known) == []
@@ -528,3 +538,63 @@ def test_a_snapshot_shares_nothing_that_changes() -> None:
         for key, inner in value.items() if isinstance(value, dict) else ():
             assert not isinstance(inner, (set, list)) or seen[name][key] is not inner, name
     assert seen["_failed"][1] is not known._failed[1]
+
+
+def lossy(*states: PartitionState) -> Metadata:
+    commands = tuple(
+        command(each, replicas=(1, 2), partition=TopicPartition("foo", number)) for number, each in enumerate(states)
+    )
+    topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=commands),)
+    return Metadata(cluster_id="c", brokers={1: registration(1), 2: registration(2)}, topics=topics)
+
+
+SINCE_MS = 1_795_878_001_234
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        (
+            loss(since_ms=SINCE_MS),
+            "may have lost acknowledged records from an offset that nobody knows, nobody knows how many: a leader from "
+            "outside ISR and ELR was elected at leader epoch 5, 2026-11-28 15:00:01 UTC",
+        ),
+        (
+            loss(3, 5, since_ms=SINCE_MS, from_offset=40, records_max=9),
+            "may have lost acknowledged records from offset 40 on, 9 at most: a leader from outside ISR and ELR was "
+            "elected at leader epoch 3, 2026-11-28 15:00:01 UTC, and last at leader epoch 5",
+        ),
+        (
+            loss(3, 5, since_ms=SINCE_MS),
+            "may have lost acknowledged records from an offset that nobody knows, nobody knows how many: a leader from "
+            "outside ISR and ELR was elected at leader epoch 3, 2026-11-28 15:00:01 UTC, and last at leader epoch 5",
+        ),
+    ],
+)
+def test_possible_loss_is_told_until_a_person_acknowledges_it(found: PossibleLoss, what: str) -> None:
+    heard = from_json(to_json(lossy(state(1, [1, 2], loss=found), state(1, [1, 2]))), Metadata)
+    (problem,) = health.problems(heard, frozenset({1, 2}))
+    assert (problem.severity, problem.subject, problem.what) == ("warning", "foo-0", what)
+    assert problem.mend_of(["foo-0"]) == (
+        "once whoever relies on them knows: spark-replication leader acknowledge-loss foo-0"
+    )
+    assert health.problems(health.without_what_waits_for_people(heard), frozenset({1, 2})) == []
+    assert health.problems(health.without_what_it_outlives(heard), frozenset({1, 2})) == []
+
+
+@pytest.mark.parametrize(("partitions", "reasons"), [(LOSSES_TOLD_MAX, LOSSES_TOLD_MAX), (LOSSES_TOLD_MAX + 1, 1)])
+def test_of_many_partitions_with_possible_loss_one_reason_tells(partitions: int, reasons: int) -> None:
+    states = [state(1, [1, 2], loss=loss(from_offset=number)) for number in range(partitions)]
+    found = grouped(health.problems(lossy(*states), frozenset({1, 2})))
+    assert (len(found), sum(each.reason.count for each in found)) == (reasons, partitions)
+
+
+def test_partitions_with_possible_loss_are_counted() -> None:
+    states = {
+        "foo-0": state(1, [1, 2], loss=loss()),
+        "foo-1": state(None, [], elr=[1], loss=loss()),
+        "foo-2": state(1, [1, 2]),
+        "foo-9": state(None, [], elr=[1], loss=loss()),  # a tombstone
+    }
+    known = cluster_of(1, 2, topics={"foo": topic((1, 2), (1, 2), (1, 2))}, states=states)
+    assert health.metrics(known).possible_loss_partitions == 2

@@ -26,6 +26,7 @@ from spark_replication.core.law.acls import ACLS
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -115,6 +116,7 @@ REQUESTS: list[tuple[Request, str]] = [
     (CancelReassignment(partitions=("a-0", "a-1")), "cancel the reassignment of a-0, a-1"),
     (ElectLeaders(kind="preferred"), "elect leaders (preferred) wherever it can be done"),
     (ElectLeaders(kind="unclean", partitions=("a-0",)), "elect leaders (unclean) of a-0"),
+    (AcknowledgeLoss(known={"a-0": 3, "a-1": 4}), "acknowledge the possible loss of a-0, a-1"),
     (Configure(topic="a", settings={"x": 1, "y": None}), "configure topic a: x 1, y by default"),
     (Configure(settings={"x": True}), "configure the cluster: x True"),
     (

@@ -51,6 +51,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.commands import StopPartition
 from spark_replication.messages.requests import (
+    AcknowledgeLoss,
     AddPartitions,
     CancelReassignment,
     ChangeAcls,
@@ -77,7 +78,7 @@ from spark_replication.model import (
     encode,
 )
 from spark_replication.storage.batches import schema_change
-from tests.unit.core.stories import FOO, cluster_of, state, topic
+from tests.unit.core.stories import FOO, cluster_of, loss, state, topic
 
 BAR = TopicPartition("bar", 0)
 ON_12 = {"foo": topic((1, 2), (2, 1)), "bar": topic((3, 1), name="bar")}
@@ -126,6 +127,7 @@ def carried_out(plan: Decision) -> Decision:
         (SetQuota(principal="of alice", kind="streams", limit=1), InvalidConfig),
         (SetQuota(principal="alice;", kind="streams", limit=1), InvalidConfig),
         (ElectLeaders(kind="preferred", partitions=tuple(f"t{n}-0" for n in range(21))), InvalidRequest),
+        (AcknowledgeLoss(known={f"t{n}-0": 5 for n in range(21)}), InvalidRequest),
     ],
 )
 def test_what_is_not_allowed_changes_nothing_and_says_why(asked: Request, error: type[ReplicationError]) -> None:
@@ -419,10 +421,10 @@ GONE = state(None, [], last_known_elr=[1, 2])
 @pytest.mark.parametrize(
     ("live", "stored", "after"),
     [
-        ((1, 2), GONE, led(1, [1], "unclean", recovering=True)),
-        ((2,), GONE, led(2, [2], "unclean", recovering=True)),
-        ((1, 2), state(None, [], last_known_leader=2), led(2, [2], "unclean", recovering=True)),
-        ((1,), state(None, [], elr=[2]), led(1, [1], "unclean", recovering=True)),  # over a fenced ELR
+        ((1, 2), GONE, led(1, [1], "unclean", recovering=True, loss=loss())),
+        ((2,), GONE, led(2, [2], "unclean", recovering=True, loss=loss())),
+        ((1, 2), state(None, [], last_known_leader=2), led(2, [2], "unclean", recovering=True, loss=loss())),
+        ((1,), state(None, [], elr=[2]), led(1, [1], "unclean", recovering=True, loss=loss())),  # over a fenced ELR
     ],
 )
 def test_an_unclean_election_takes_any_live_one(
@@ -459,7 +461,7 @@ def test_a_designation_of_who_may_lack_records_is_refused_while_a_member_lives()
 def test_a_designation_takes_whom_it_names() -> None:
     known = cluster(1, 2, states={"foo-0": state(None, [], last_known_leader=1)})
     asked = ElectLeaders(kind="designation", partitions=("foo-0",), desired={"foo-0": 2})
-    assert elections(known, asked) == (led(2, [2], "designated", recovering=True),)
+    assert elections(known, asked) == (led(2, [2], "designated", recovering=True, loss=loss()),)
 
 
 @pytest.mark.parametrize(
@@ -515,9 +517,35 @@ def test_a_recovery_that_must_wait_names_who_is_waited_for() -> None:
             raise planned.reply.errors["foo-0"]
 
 
+MARKED = state(1, [1, 2], loss=loss(3, 5, since_ms=70))
+
+
+def test_possible_loss_is_acknowledged_and_nothing_else_changes() -> None:
+    known = cluster(states=LED | {"foo-0": MARKED, "foo-1": state(None, [], elr=[1], loss=loss(2))})
+    planned = plan_request(known, AcknowledgeLoss(known={"foo-0": 5, "foo-1": 2}))
+    assert codes(planned) == (None, {})
+    assert [step.writes for step in planned.steps] == [
+        (write(FOO, state(1, [1, 2])),),
+        (write(TopicPartition("foo", 1), state(None, [], elr=[1])),),
+    ]
+    assert [step.names for step in planned.steps] == [("foo-0",), ("foo-1",)]
+
+
+def test_what_shows_no_loss_or_a_later_one_is_not_acknowledged() -> None:
+    known = cluster(states=LED | {"foo-0": MARKED})
+    planned = plan_request(known, AcknowledgeLoss(known={"foo-0": 4, "foo-1": 5, "foo-9": 0}))
+    assert planned.steps == ()
+    assert {name: str(error) for name, error in planned.reply.errors.items()} == {
+        "foo-0": "LOSS_NOT_ACKNOWLEDGED: foo-0 may have lost more by an election at leader epoch 5, since this was "
+        "looked at: look again, and acknowledge that",
+        "foo-1": "LOSS_NOT_ACKNOWLEDGED: foo-1 shows no possible loss: nothing was lost, or it is acknowledged already",
+        "foo-9": "UNKNOWN_TOPIC_OR_PARTITION: there is no partition foo-9: check its name",
+    }
+
+
 def test_without_a_list_an_election_acts_on_what_has_no_leader() -> None:
     known = cluster(1, 2, states=LED | {"foo-1": GONE})
-    assert elections(known, ElectLeaders(kind="unclean")) == (led(2, [2], "unclean", recovering=True),)
+    assert elections(known, ElectLeaders(kind="unclean")) == (led(2, [2], "unclean", recovering=True, loss=loss()),)
 
 
 # Settings
@@ -678,6 +706,7 @@ def test_a_flip_of_the_policy_converts_its_settings(
             ElectLeaders(kind="unclean", partitions=("b-0",)),
         ),
         (ElectLeaders(kind="unclean"), ["b-0"], ElectLeaders(kind="unclean")),
+        (AcknowledgeLoss(known={"a-0": 1, "b-0": 2}), ["b-0"], AcknowledgeLoss(known={"b-0": 2})),
         (CreateTopic(name="a"), [], CreateTopic(name="a")),
         (DeleteTopic(topic="a"), [], DeleteTopic(topic="a")),
         (Configure(settings={}), [], Configure(settings={})),

@@ -25,7 +25,7 @@ from spark_replication.core.law.unclean_recovery import LogEnd, UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
 from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, PartitionState, TopicConfig, TopicPartition
-from tests.unit.core.stories import FOO, cluster_of, state, topic
+from tests.unit.core.stories import FOO, cluster_of, loss, state, topic
 
 NEW, MOVING = TopicPartition("foo", 1), TopicPartition("foo", 1)
 NOW_MS, TIMEOUT_MS = 9_000, 5_000
@@ -70,7 +70,7 @@ def cluster(*live: BrokerId, foo: PartitionState | None = None, **others: Any) -
                 unclean_recovery_enabled=False,
                 configs={"foo": TopicConfig(settings={"unclean.leader.election.enable": True})},
             ),
-            [write(state(3, [3], leader_epoch=5, recovering=True, elected="unclean"))],
+            [write(state(3, [3], leader_epoch=5, recovering=True, loss=loss(since_ms=NOW_MS), elected="unclean"))],
         ),
     ],
 )
@@ -194,7 +194,22 @@ def test_one_that_is_recovered_by_hand_waits_for_logs() -> None:
                 started_ms=NOW_MS - TIMEOUT_MS,
             ),
             Decision(
-                steps=(Step((write(state(2, [2], leader_epoch=5, recovering=True, elected="unclean_recovery")),)),)
+                steps=(
+                    Step(
+                        (
+                            write(
+                                state(
+                                    2,
+                                    [2],
+                                    leader_epoch=5,
+                                    recovering=True,
+                                    loss=loss(since_ms=NOW_MS, from_offset=9),
+                                    elected="unclean_recovery",
+                                )
+                            ),
+                        )
+                    ),
+                )
             ),
         ),
     ],

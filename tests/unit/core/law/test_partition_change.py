@@ -7,20 +7,25 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Elected, Policy, Waiting, within
 from spark_replication.core.law.partition_change import (
     Settled,
+    acknowledged,
     created,
     effective_min_isr,
     elected,
     narrowed,
+    overtaken,
     settled,
     with_isr,
     with_min_isr,
 )
-from spark_replication.model import BrokerId, How, PartitionState
+from spark_replication.core.replica.isr import changed
+from spark_replication.model import UNCLEAN as FROM_OUTSIDE
+from spark_replication.model import BrokerId, How, PartitionState, PossibleLoss
 from tests.unit.core.stories import (
     BALANCED,
     CAUTIOUS,
@@ -30,6 +35,7 @@ from tests.unit.core.stories import (
     any_brokers,
     any_state,
     brokers,
+    loss,
     state,
 )
 
@@ -186,7 +192,7 @@ def test_another_min_isr_clears_the_elr_where_the_isr_reaches_it(
     ],
 )
 def test_the_state_of_the_brokers_calls_for_this(before: PartitionState, known: Brokers, after: Settled) -> None:
-    assert settled((1, 2, 3), before, known, BALANCED, min_isr=2) == after
+    assert settled((1, 2, 3), before, known, BALANCED, min_isr=2, now_ms=0) == after
 
 
 @pytest.mark.parametrize(
@@ -202,26 +208,26 @@ def test_the_state_of_the_brokers_calls_for_this(before: PartitionState, known: 
     ],
 )
 def test_the_settings_call_for_this(before: PartitionState, known: Brokers, min_isr: int, after: Settled) -> None:
-    assert settled((1, 2, 3), before, known, BALANCED, min_isr=min_isr) == after
+    assert settled((1, 2, 3), before, known, BALANCED, min_isr=min_isr, now_ms=0) == after
 
 
 def test_one_from_outside_is_alone_and_recovers() -> None:
     before = state(None, [], last_known_leader=1, epochs={}, last_known_elr=[2])
     known = brokers(1, epochs={1: 8}, clean_since={1: 8})
     outcome = Elected(1, "last_known_leader")
-    alone = state(1, [1], epochs={1: 8}, leader_epoch=5, recovering=True, elected="last_known_leader")
-    assert settled((1, 2, 3), before, known, CAUTIOUS, min_isr=2) == Settled(alone, outcome)
+    alone = state(1, [1], epochs={1: 8}, leader_epoch=5, recovering=True, loss=loss(), elected="last_known_leader")
+    assert settled((1, 2, 3), before, known, CAUTIOUS, min_isr=2, now_ms=0) == Settled(alone, outcome)
 
 
 def void_leader(policy: Policy) -> Settled:
     """Of 3, 1, 2: it led alone, registered uncleanly, and lives. So does 3."""
     known = brokers(1, 3, epochs={1: 8}, clean_since={1: 8})
-    return settled((3, 1, 2), state(1, [1], min_isr=1), known, policy, min_isr=1)
+    return settled((3, 1, 2), state(1, [1], min_isr=1), known, policy, min_isr=1, now_ms=0)
 
 
 @pytest.mark.parametrize(("policy", "how"), [(CAUTIOUS, "last_known_leader"), (UNCLEAN, "unclean")])
 def test_who_led_until_now_is_the_last_known_leader_of_this_very_election(policy: Policy, how: How) -> None:
-    alone = state(1, [1], epochs={1: 8}, min_isr=1, leader_epoch=5, recovering=True, elected=how)
+    alone = state(1, [1], epochs={1: 8}, min_isr=1, leader_epoch=5, recovering=True, loss=loss(), elected=how)
     assert void_leader(policy) == Settled(alone, Elected(1, how))
 
 
@@ -247,12 +253,67 @@ def moved_by_hand(leader: BrokerId, isr: list[int], **others: Any) -> PartitionS
         (
             state(None, [3], elr=[2], last_known_elr=[4], last_known_leader=2),
             1,
-            moved_by_hand(1, [1], epochs={1: 6}, recovering=True),
+            moved_by_hand(1, [1], epochs={1: 6}, recovering=True, loss=loss()),
         ),
     ],
 )
 def test_who_is_elected_leads_one_epoch_later(before: PartitionState, leader: BrokerId, after: PartitionState) -> None:
-    assert elected(before, 4, Elected(leader, "designated"), brokers(leader, epochs={1: 6})) == after
+    assert elected(before, 4, Elected(leader, "designated"), brokers(leader, epochs={1: 6}), now_ms=0) == after
+
+
+FIRST = loss(3, since_ms=70, from_offset=40, records_max=2)
+
+
+@pytest.mark.parametrize(
+    ("known", "outcome", "after"),
+    [
+        (None, Elected(1, "unclean"), loss(since_ms=90)),
+        (
+            None,
+            Elected(1, "unclean_recovery", complete_below=0, lacks_max=0),
+            loss(since_ms=90, from_offset=0, records_max=0),
+        ),
+        # The earliest time, the lowest offset, all of the records.
+        (
+            FIRST,
+            Elected(1, "unclean_recovery", complete_below=44, lacks_max=5),
+            loss(3, 5, since_ms=70, from_offset=40, records_max=7),
+        ),
+        (
+            FIRST,
+            Elected(1, "unclean_recovery", complete_below=4, lacks_max=0),
+            loss(3, 5, since_ms=70, from_offset=4, records_max=2),
+        ),
+        # What nobody knows of one of them is not known of both.
+        (FIRST, Elected(1, "unclean_recovery", complete_below=44), loss(3, 5, since_ms=70, from_offset=40)),
+        (FIRST, Elected(1, "designated"), loss(3, 5, since_ms=70)),
+        (
+            loss(3, since_ms=70),
+            Elected(1, "unclean_recovery", complete_below=4, lacks_max=0),
+            loss(3, 5, since_ms=70),
+        ),
+    ],
+)
+def test_an_election_from_outside_is_added_to_what_may_be_lost(
+    known: PossibleLoss | None, outcome: Elected, after: PossibleLoss
+) -> None:
+    before = state(None, [], last_known_leader=1, loss=UNSET if known is None else known)
+    assert elected(before, 4, outcome, brokers(1), now_ms=90).loss == after
+
+
+def test_possible_loss_outlives_all_but_its_acknowledgement() -> None:
+    """It is there after elections from ISR and ELR, ISR writes, dropped replicas and a put-back ZooKeeper."""
+    marked = state(1, [1, 2], loss=FIRST)
+    kept = [
+        settled((1, 2, 3), marked, brokers(2), BALANCED, min_isr=2, now_ms=90).state,
+        settled((1, 2, 3), marked, brokers(), BALANCED, min_isr=2, now_ms=90).state,
+        settled((1, 2, 3), state(None, [], elr=[1], loss=FIRST), brokers(1), BALANCED, min_isr=2, now_ms=90).state,
+        changed(marked, frozenset({1, 2, 3}), {3: 0}),
+        narrowed(marked, (2, 3), 2, drops=True, min_isr=2),
+        overtaken((1, 2, 3), marked, 9, 3),
+    ]
+    assert [each.loss for each in kept] == [FIRST] * len(kept)
+    assert acknowledged(marked) == state(1, [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -300,11 +361,15 @@ def test_whatever_happened_the_settled_state_keeps_the_rules(
     data: st.DataObject, known: Brokers, policy: Policy, min_isr: int
 ) -> None:
     before = data.draw(any_state(known))
-    found = settled(REPLICAS, before, known, policy, min_isr=min_isr)
+    found = settled(REPLICAS, before, known, policy, min_isr=min_isr, now_ms=0)
     after = found.state
 
-    assert settled(REPLICAS, after, known, policy, min_isr=min_isr).state == after
+    assert settled(REPLICAS, after, known, policy, min_isr=min_isr, now_ms=0).state == after
     assert after.min_isr == min_isr
+    from_outside = (
+        after.leader is not None and after.elected in FROM_OUTSIDE and after.leader_epoch > before.leader_epoch
+    )
+    assert after.loss == (loss(after.leader_epoch) if from_outside else UNSET)
     assert after.members <= set(REPLICAS)
     assert not after.elr & after.isr
     assert len(after.isr) < min_isr or not after.elr | after.last_known_elr

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import Elected
 from spark_replication.core.law.unclean_recovery import (
     LogEnd,
     UncleanRecovery,
@@ -22,8 +24,8 @@ from spark_replication.core.law.unclean_recovery import (
     winner,
 )
 from spark_replication.messages.commands import ReplicaLogInfo
-from spark_replication.model import BrokerId
-from tests.unit.core.stories import FOO_ID, brokers
+from spark_replication.model import BrokerId, PartitionState
+from tests.unit.core.stories import FOO_ID, brokers, state
 
 REPLICAS = (3, 1, 2)
 TIMEOUT_MS = 5_000
@@ -228,6 +230,59 @@ def elected(under_way: UncleanRecovery, known: Brokers, now_ms: int) -> BrokerId
     if won is None or is_put_off(under_way, won, REPLICAS, known, now_ms=now_ms, most_ms=most_ms):
         return None
     return won
+
+
+def outcome(
+    answers: Mapping[BrokerId, tuple[int, int]], before: PartitionState, asked: Mapping[BrokerId, int] | None = None
+) -> Elected:
+    """The election of broker 2 at leader epoch 4, after a leader of epoch 3."""
+    return unclean_recovery.elected(recovery(answers=answers, asked=asked), 2, before, REPLICAS, brokers(1, 2, 3))
+
+
+GONE = state(None, [])
+
+
+@pytest.mark.parametrize(
+    ("answers", "before", "complete_below"),
+    [
+        ({2: (3, 5)}, GONE, 5),
+        ({2: (2, 5)}, GONE, None),  # the last leader may have written others in place of its last ones
+        ({2: (4, 5)}, GONE, None),  # ZooKeeper was put back
+        ({2: (-1, 0)}, GONE, 0),  # below that there is nothing
+        ({2: (3, 5)}, state(None, [], last_known_elr=[1, 2, 3]), None),  # any of them may have a later epoch
+        ({1: (3, 1), 2: (3, 5), 3: (1, 1)}, state(None, [], last_known_elr=[1, 2, 3]), 5),
+    ],
+)
+def test_the_log_of_the_last_leader_is_complete_to_its_end(
+    answers: dict[BrokerId, tuple[int, int]], before: PartitionState, complete_below: int | None
+) -> None:
+    assert outcome(answers, before) == Elected(2, "unclean_recovery", complete_below=complete_below)
+
+
+@pytest.mark.parametrize(
+    ("answers", "holding", "lacks_max"),
+    [
+        ({1: (3, 9), 2: (3, 5)}, [], None),  # whoever has more may have lost more
+        ({1: (3, 9), 2: (3, 5)}, [3], None),  # it has not answered
+        ({1: (3, 9), 2: (3, 5)}, [1], 4),
+        ({1: (3, 9), 2: (3, 5), 3: (3, 7)}, [1, 3], 2),  # each of them has all that was acknowledged
+        ({1: (2, 4), 2: (3, 5)}, [1], 0),
+    ],
+)
+def test_a_log_that_has_everything_bounds_what_the_winner_lacks(
+    answers: dict[BrokerId, tuple[int, int]], holding: list[BrokerId], lacks_max: int | None
+) -> None:
+    found = outcome(answers, state(None, [], elr=holding))
+    assert found == Elected(2, "unclean_recovery", complete_below=5, lacks_max=lacks_max)
+
+
+def test_of_other_records_below_its_end_nothing_bounds_the_number() -> None:
+    assert outcome({1: (3, 9), 2: (2, 5)}, state(None, [], elr=[1])) == Elected(2, "unclean_recovery")
+
+
+def test_an_answer_of_another_life_bounds_nothing() -> None:
+    found = outcome({1: (3, 9), 2: (3, 5)}, state(None, [], elr=[1]), {1: 3})
+    assert found == Elected(2, "unclean_recovery", complete_below=5)
 
 
 @st.composite
