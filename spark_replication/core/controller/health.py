@@ -313,7 +313,7 @@ def _of_disks(topic: TopicMetadata) -> Iterator[Problem]:
 
 
 def _damaged(partition: PartitionCommand, broker: BrokerId, damage: DiskDamage) -> Problem:
-    about, name = partition, str(partition.topic_partition)
+    name = str(partition.topic_partition)  # not `about`: no event tells of a disk
     see_to_it = f"see to the disk of broker {broker}, which may lose more"
     if not damage.batches:
         return Problem(
@@ -321,7 +321,6 @@ def _damaged(partition: PartitionCommand, broker: BrokerId, damage: DiskDamage) 
             subject=name,
             what=f"was damaged on the disk of broker {broker}, and is whole again: {damage.mended} batches were lost "
             f"there since that broker started, the last {damage.words}",
-            about=about,
             mend=f"nothing: its records came from another replica. But {see_to_it}; this is told until it starts again",
         )
     is_led = broker == partition.state.leader
@@ -330,7 +329,6 @@ def _damaged(partition: PartitionCommand, broker: BrokerId, damage: DiskDamage) 
         subject=name,
         what=f"is damaged on the disk of broker {broker}{', its leader' if is_led else ''}: {damage.batches} batches "
         f"cannot be read, the first {damage.words}",
-        about=about,
         mend=_mend_of_damage(partition, broker, see_to_it),
     )
 

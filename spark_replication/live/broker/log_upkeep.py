@@ -167,7 +167,8 @@ class LogUpkeep:
         try:
             self._tell(me.epoch, found)
         except ReplicationError as error:
-            log.info("the controller does not know of damage yet: %s", error)
+            if not self._owes_report:
+                log.warning("the controller does not know how this disk is, and is told again: %s", error)
             self._owes_report, self._tell_at_s = True, now_s + RETRY_S
         else:
             self._owes_report, self._tell_at_s = False, now_s + TELL_AGAIN_S

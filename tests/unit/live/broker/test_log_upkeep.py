@@ -16,11 +16,12 @@ from spark_replication.engine.mending import sources
 from spark_replication.engine.partition import Partition
 from spark_replication.errors import BrokerNotAvailable, NotController, StorageFailed
 from spark_replication.live.broker import log_upkeep
-from spark_replication.live.broker.log_upkeep import LogUpkeep
+from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.messages.mending import CopyBatch, DiskDamage
 from spark_replication.model import BrokerId, Epoch, Registration, ReplicaOf, TopicConfig, TopicPartition
 from spark_replication.transport.batch_copies import copy_of
+from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import command, registration, state
 from tests.unit.transport.replicas import Broker, Brokers, eventually
 
@@ -165,13 +166,17 @@ def test_new_damage_is_mended_at_once_though_other_damage_stays(story: Story) ->
     assert story.broker.partitions[ORDERS].damaged == ()
 
 
-def test_a_controller_that_did_not_hear_is_told_again(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_did_not_hear_is_told_again(
+    story: Story, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(log_upkeep, "RETRY_S", 0.0)
     story.has_controller = False
     story.spoil(4)
     story.meet()
     story.upkeep._look()
+    story.upkeep._look()
     assert (story.told, story.broker.partitions[ORDERS].damaged) == ([], ())
+    assert len([each for each in caplog.messages if "does not know how this disk is" in each]) == 1
     story.has_controller = True
     story.upkeep._look()
     assert [(epoch, found[REPLICA].mended) for epoch, found in story.told] == [(7, 1)]
@@ -272,3 +277,13 @@ def test_a_slow_scrub_rests_between_its_steps(story: Story) -> None:
     story.upkeep._step()
     size = sum(segment.bytes for segment in story.broker.replica(ORDERS).log.segments())
     assert 0.1 < story.upkeep._rest_s() <= log_upkeep.LOOK_S, f"{size} bytes take seconds"
+
+
+def test_nobody_is_asked_or_told_who_is_not_there() -> None:
+    loop = cast("BrokerLoop", Loop({}))
+    others = Others(1, loop, NO_SECURITY, lambda: None, settings_from({}))
+    wanted = CopyBatch(topic="orders", partition=0, topic_id="id", base_offset=0, last_offset=0, crc=0)
+    with pytest.raises(BrokerNotAvailable, match="broker 4 is not registered"):
+        others.copy(4, wanted)
+    with pytest.raises(NotController):
+        others.tell(7, {})
