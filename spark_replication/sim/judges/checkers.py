@@ -364,7 +364,7 @@ class Checkers:
                 f"{partition} at {state.leader_epoch}: {story.leaders[state.leader_epoch]}, now {state.leader}",
             )
         self._count_election(story, stored)
-        self._check_loss(story, before, state)
+        untold = self._untold_loss(story, before, state)  # of the history that may end here
         if before is not None and state.created > before.created:
             story.created = state.created
             self._begin(story, state.leader_epoch)
@@ -374,6 +374,8 @@ class Checkers:
             self._begin(story, state.leader_epoch)
         elif before is not None and state.leader is not None and state.leader != before.leader:
             self._check_elected(story, state.leader)
+        if untold is not None:
+            raise InvariantBroken("loss_is_told", f"{partition}: {untold}")
         story.stored = stored
         story.states[stored.version] = stored
 
@@ -384,14 +386,12 @@ class Checkers:
             if image is not None:
                 image.agreed = 0
 
-    def _check_loss(self, story: Story, before: PartitionState | None, after: PartitionState) -> None:
-        """Check that what may be lost is shown, and is until a person has acknowledged it (D2). What a leader has lost
-        since its answer, with its power, nobody can know."""
+    def _untold_loss(self, story: Story, before: PartitionState | None, after: PartitionState) -> str | None:
+        """Why what may be lost is not shown as it should be, until a person has acknowledged it (D2). What a leader has
+        lost since its answer, with its power, nobody can know."""
         leader = after.leader
         held = story.acked_end if leader is None or leader in self.lost else self._held(story, leader)
-        wrong = untold_loss(story, before, after, held)
-        if wrong is not None:
-            raise InvariantBroken("loss_is_told", f"{story.partition}: {wrong}")
+        return untold_loss(story, before, after, held)
 
     def loss_is_known(self, partition: TopicPartition, topic_id: str, last_epoch: int) -> None:
         """Note what a person has asked to acknowledge."""
