@@ -18,7 +18,7 @@ from spark_replication.errors import InvalidProducerEpoch, NotLeader, Replicatio
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.mirror.keys import crc32_of, key_bytes
 from spark_replication.spark.datasource import repeating, writing
-from spark_replication.spark.datasource.appends import WriteName
+from spark_replication.spark.datasource.appends import Append, WriteName
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.repeating import RUNS_MAX, FirstTry, Runs
 from spark_replication.spark.datasource.sink_schema import SinkSchema
@@ -238,12 +238,24 @@ def test_a_placement_that_only_counts_alike_is_not_taken(logs: Logs, stream: Wri
     assert logs.ids == [0, 1]
 
 
-def test_rows_that_name_their_partitions_are_refused_by_nobody(logs: Logs, stream: Write) -> None:
-    batch = pa.record_batch([pa.array([0, 1]), pa.array(["a", "b"]), pa.array([2, 0], pa.int32())], schema=NAMED)
-    dies(lambda: stream(batch), logs, 1)
+def named(*ids: int) -> pa.RecordBatch:
+    """Two rows, for the partitions 2 and 0."""
+    return pa.record_batch([pa.array(ids), pa.array(["a", "b"]), pa.array([2, 0], pa.int32())], schema=NAMED)
+
+
+def test_rows_that_name_their_partitions_go_there_again(logs: Logs, stream: Write) -> None:
+    dies(lambda: stream(named(0, 1)), logs, 1)
     logs.partitions = tuple(range(5))
-    stream(batch, run="second")
+    stream(named(0, 1), run="second")
     assert logs.ids == [0, 1]
+
+
+def test_other_rows_that_name_their_partitions_are_placed_in_one_way_only(logs: Logs, stream: Write) -> None:
+    dies(lambda: stream(named(0, 1)), logs, 1)
+    assert logs.ids == [1]
+    with pytest.raises(InvalidProducerEpoch, match="other rows"):
+        stream(named(0, 2), run="second")
+    assert logs.ids == [1]
 
 
 @pytest.mark.parametrize("others", [rows(TEXTS, first=1_000), rows(TEXTS[:-1]), rows([*TEXTS, "order 1"])])
@@ -299,6 +311,18 @@ def test_a_process_forgets_runs_and_asks_again() -> None:
 
 def test_the_present_partitions_come_first() -> None:
     assert list(repeating.earlier((0, 1, 4))) == [(0, 1, 4), (0, 1), (0,)]
+
+
+def test_rows_are_not_cut_for_partitions_without_those_that_have_some() -> None:
+    found = FirstTry({(2, 0): repeating._Stored(0, (7,))}, (0, 1, 2, 3))
+    tried: list[tuple[int, ...]] = []
+
+    def cut(partitions: tuple[int, ...]) -> Iterable[Append]:
+        tried.append(partitions)
+        return ()
+
+    assert list(found.placements(repeating.earlier(found.partitions), cut)) == []
+    assert tried == [(0, 1, 2, 3), (0, 1, 2)]
 
 
 def test_of_a_task_with_several_producers_all_are_asked_about() -> None:
