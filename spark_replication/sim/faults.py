@@ -78,6 +78,7 @@ APART: Mapping[str, tuple[float, int]] = {
     "zookeeper_down": (0.1, 1),
     "restored_checkpoint": (0.5, 3),
     "rot": (0.15, 3),
+    "removed_state": (0.1, 2),
     "acknowledge_loss": (0.1, 3),
 }
 FAULTS = (*KINDS, *APART)
@@ -112,6 +113,7 @@ LASTING = {
     "zookeeper_down": (60, 1100),
     "restored_checkpoint": (0, 0),
     "rot": (0, 0),
+    "removed_state": (50, 900),
     "acknowledge_loss": (0, 0),
 }
 

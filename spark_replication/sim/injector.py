@@ -439,6 +439,18 @@ class Injector:
             if candidate is not None and candidate.alive and candidate.commanding is not None:
                 candidate.commanding.garbage_is_mended()
 
+    def _removed_state(self, fault: Fault) -> bool:
+        """Remove a leaderAndISR, as a person does who takes that for a cure. The next controller finds out."""
+        store = self._cluster.store
+        partitions = [p for p in self._cluster.partitions() if p in store.partitions and p.topic not in store.deleting]
+        partition = _picked(partitions, fault.pick)
+        if partition is None or store.unreadable.hides(partition):
+            return False
+        store.remove(partition)
+        self._cluster.checkers.removed(partition, store.topics[partition.topic].state.topic_id)
+        self._controller_crash(fault)
+        return True
+
     def _restored_checkpoint(self, fault: Fault) -> bool:
         query = _picked(self._cluster.queries, fault.pick)
         return query is not None and query.restored()

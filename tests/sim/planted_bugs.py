@@ -855,6 +855,22 @@ PLANTED_BUGS = (
         "persisted_before_sent",
     ),
     bug(
+        "make a leaderAndISR that was removed again at epoch 0",
+        "core/controller/cluster.py",
+        "unreported = (loaded.controller_epoch + 1) * UNREPORTED_MAX",
+        "unreported = 0",
+        "one_leader_per_epoch",
+        "every_partition_leads_again",
+    ),
+    bug(
+        "wait for a last leader that nobody knows",
+        "core/law/election.py",
+        "    if not policy.recovery_enabled and is_restored(replicas, state):\n",
+        "    if False:\n",
+        "every_partition_leads_again",
+        seed=50,
+    ),
+    bug(
         "mend nothing that a disk has damaged",
         "engine/mending.py",
         "            damaged = replica.damage.look_again()\n",

@@ -19,6 +19,7 @@ from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.controller.widening import CompareSchemas, incomparable
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Policy
+from spark_replication.core.law.partition_change import UNREPORTED_MAX
 from spark_replication.core.law.states import PARTITION, REPLICA, State, partition_state, retire, walk
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
@@ -105,7 +106,9 @@ class ClusterState:
         #: Likewise, the changes by which somebody joined one.
         self.isr_expands = 0
         #: The partitions whose leaderAndISR somebody has removed, each with a leader epoch above those known here (Z2).
-        self.removed: dict[TopicPartition, int] = dict.fromkeys(loaded.removed, 0)
+        # None of their epochs is known. So each controller has epochs of its own for this, above those of earlier ones.
+        unreported = (loaded.controller_epoch + 1) * UNREPORTED_MAX
+        self.removed: dict[TopicPartition, int] = dict.fromkeys(loaded.removed, unreported)
         self.requests = loaded.requests
         #: The requests below /admin, with the partitions that they move.
         self.open_requests: dict[str, frozenset[TopicPartition]] = {}
@@ -234,7 +237,7 @@ class ClusterState:
         if known is None or not self.assigned(partition) or partition.topic in self.deleting:
             return False
         self.apply_removed_partition(partition)
-        self.removed[partition] = known.state.leader_epoch + 1
+        self.removed[partition] = known.state.leader_epoch + UNREPORTED_MAX
         self.leaderless.add(partition)
         return True
 

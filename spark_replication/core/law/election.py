@@ -84,6 +84,9 @@ def outside(
 ) -> Elected | Waiting:
     if policy.recovery_enabled and policy.strategy == "proactive":
         return Waiting("log_info")
+    if not policy.recovery_enabled and is_restored(replicas, state):
+        # There is no last leader to wait for: logs decide, as with unclean recovery.
+        return Waiting("log_info") if policy.unclean_enabled else balanced(replicas, state, electable)
     if not policy.recovery_enabled and policy.unclean_enabled:
         return any_live(replicas, state, electable) or Waiting("fenced_elr" if state.members else "last_known_leader")
     if state.members:
@@ -92,6 +95,12 @@ def outside(
     if not policy.recovery_enabled:
         return last_known(state, electable) or Waiting("last_known_leader")
     return Waiting("manual") if policy.strategy == "manual" else balanced(replicas, state, electable)
+
+
+def is_restored(replicas: Sequence[BrokerId], state: PartitionState) -> bool:
+    """Whether this is `partition_change.restored`, and nothing since: any replica may hold the last records, and nobody
+    knows who led it last."""
+    return state.last_known_leader is None and state.last_known_elr >= frozenset(replicas)
 
 
 def any_live(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:

@@ -34,6 +34,10 @@ from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
 from spark_replication.model import UNCLEAN, BrokerId, PartitionState, PossibleLoss
 
+#: So many elections lie at most between the epochs that logs report and one that nobody has reported, since it is on a
+#: broker that is down: two leaders of one epoch would make logs part unseen (Z2).
+UNREPORTED_MAX = 1 << 12
+
 
 class Settled(msgspec.Struct, frozen=True):
     """What a partition becomes."""
@@ -215,11 +219,11 @@ def overtaken(
     that was chosen from outside stays. Whoever chose it knew that later records give way.
     """
     if before.leader is not None and before.elected in UNCLEAN:
-        return replace(before, leader_epoch=last_epoch + 1)
+        return replace(before, leader_epoch=last_epoch + UNREPORTED_MAX)
     return replace(
         before,
         leader=None,
-        leader_epoch=last_epoch + 1,
+        leader_epoch=last_epoch + UNREPORTED_MAX,
         isr=NOBODY,
         elr=NOBODY,
         epochs={},
@@ -239,11 +243,6 @@ def restored(replicas: Sequence[BrokerId], *, leader_epoch: int, min_isr: int, c
         last_known_elr=frozenset(replicas),
         controller_epoch=controller_epoch,
     )
-
-
-def was_never_led(state: PartitionState) -> bool:
-    """Whether this is `restored`, and nothing since: a partition that had a leader loses it by a new epoch."""
-    return state.leader is None and state.leader_epoch == state.created
 
 
 def created(

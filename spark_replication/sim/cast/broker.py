@@ -285,16 +285,16 @@ class BrokerProcess(Process):
     def _unreadable_of_mine(self) -> Unreadable:
         store = self._zookeeper.store
         topics = store.topics
-        hidden = store.unreadable.partitions
+        hidden = store.hidden.partitions
         assigned = (p for p in hidden if p.topic in topics and p.partition in topics[p.topic].state.partitions)
         mine = frozenset(p for p in assigned if self.broker in topics[p.topic].state.partitions[p.partition])
-        return replace(store.unreadable, partitions=mine)
+        return replace(store.hidden, partitions=mine)
 
     def _read_hidden(self) -> None:
         me, topics = self.loop.me, self.loop.hidden.topics
         if me is None:
             return
-        hidden = self._zookeeper.store.unreadable
+        hidden = self._zookeeper.store.hidden
         partitions = frozenset(partition for partition in hidden.partitions if partition.topic in topics)
         found = [c for c in self._readable_commands() if c.topic in topics and self.broker in c.replicas]
         unreadable = replace(hidden, topics=hidden.topics & topics, partitions=partitions)
@@ -350,7 +350,7 @@ class BrokerProcess(Process):
             configs = {name: topic.config for name, topic in store.readable_topics().items()}
             settings = dict(store.stored_settings.settings)
             known = self._readable_commands()
-            return known, configs, dict(store.registered), settings, store.unreadable, store.controller_epoch
+            return known, configs, dict(store.registered), settings, store.hidden, store.controller_epoch
 
         def read(answer: _Everything) -> Event:
             known, configs, brokers, settings, unreadable, controller_epoch = answer
@@ -504,7 +504,7 @@ class BrokerProcess(Process):
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         if self.connected:
-            unreadable = self._zookeeper.store.unreadable
+            unreadable = self._zookeeper.store.hidden
             with self._leaving(unreadable):
                 self.loop.initialized(told, lambda: (self._readable_commands(), unreadable))
 

@@ -379,6 +379,11 @@ class Checkers:
         story.stored = stored
         story.states[stored.version] = stored
 
+    def removed(self, partition: TopicPartition, topic_id: str) -> None:
+        """Somebody has removed what is stored of a partition: its epochs may begin anew, below those of its logs."""
+        story = self.story(partition, topic_id)
+        story.stored, story.states = None, {}
+
     def _begin(self, story: Story, leader_epoch: int) -> None:
         story.begin(leader_epoch)
         for host in self._hosts.values():

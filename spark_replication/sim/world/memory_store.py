@@ -92,6 +92,11 @@ class MemoryStore:
             zxid=self._next_zxid(),
         )
 
+    @property
+    def hidden(self) -> Unreadable:
+        """What brokers cannot read: what somebody has removed, too, until a controller makes it again."""
+        return replace(self.unreadable, partitions=self.unreadable.partitions | self.removed)
+
     def readable_topics(self) -> dict[str, StoredTopic]:
         return {name: found for name, found in self.topics.items() if name not in self.unreadable.topics}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_replication.config import TopicSettings
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Elected, Policy, Waiting, any_live, elect, outside, within
+from spark_replication.core.law.partition_change import restored
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import (
     BALANCED,
@@ -42,6 +44,9 @@ def test_the_first_that_may_lead_does_whatever_the_policy(
 ) -> None:
     assert elect(REPLICAS, before, frozenset(electable), policy) == elected
     assert within(REPLICAS, before, frozenset(electable)) == elected
+
+
+RESTORED = restored(REPLICAS, leader_epoch=8_192, min_isr=2, controller_epoch=1)
 
 
 def log_info(*required: int) -> Waiting:
@@ -82,6 +87,13 @@ def log_info(*required: int) -> Waiting:
         (state(None, [], last_known_leader=2), {2, 3}, CAUTIOUS, Elected(2, "last_known_leader")),
         (state(None, [], last_known_leader=2), {1, 3}, CAUTIOUS, Waiting("last_known_leader")),
         (state(None, []), {1, 2, 3}, CAUTIOUS, Waiting("last_known_leader")),
+        # What was made again once somebody had removed it: there is no last leader to wait for, so logs decide.
+        (RESTORED, {1, 2}, CAUTIOUS, Waiting("last_known_elr")),
+        (RESTORED, {1, 2, 3}, CAUTIOUS, log_info(1, 2, 3)),
+        (RESTORED, {1}, UNCLEAN, log_info()),
+        (replace(RESTORED, last_known_leader=2), {1, 2, 3}, CAUTIOUS, Elected(2, "last_known_leader")),
+        (replace(RESTORED, last_known_elr=frozenset({1, 2})), {1, 2, 3}, CAUTIOUS, Waiting("last_known_leader")),
+        (RESTORED, {1, 2, 3}, MANUAL, Waiting("manual")),
     ],
 )
 def test_where_isr_and_elr_lead_nobody_the_policy_says_who_or_what_is_waited_for(
