@@ -27,7 +27,7 @@ from spark_replication.storage.batches import check_data
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
-LOOK_S = 0.5  # whether somebody has met damage
+LOOK_S = 2.0  # whether somebody has met damage, or a disk has refused: 10 ms for 10,000 partitions
 STEP_BYTES = 256 << 10
 BETWEEN_PASSES_S = 3_600.0
 TELL_AGAIN_S = 30.0  # a controller that has just taken over knows of no damage
@@ -61,6 +61,7 @@ class LogUpkeep:
         self._between_passes_s = between_passes_s
         self._scrub = Scrub(lambda: loop.replicas, check_data)
         self._scrub_at_s = 0.0
+        self._look_at_s = time.monotonic() + LOOK_S
         #: What is damaged, with why it could not be mended yet.
         self._known: dict[ReplicaOf, dict[DamagedBatch, str]] = {}
         #: How many batches of each replica were mended in this life, and what was wrong with the last.
@@ -88,13 +89,19 @@ class LogUpkeep:
         self._scrub.begin()
         self._scrub_at_s = time.monotonic() + LOOK_S
         while not self._stopped.wait(self._rest_s()):
+            self._turn()
+
+    def _turn(self) -> None:
+        """Does what is due. Steps of the scrub come often, and a look costs too much for that."""
+        if time.monotonic() >= self._look_at_s:
             self._look()
-            if self._bytes_per_second and time.monotonic() >= self._scrub_at_s:
-                self._step()
+            self._look_at_s = time.monotonic() + LOOK_S
+        if self._bytes_per_second and time.monotonic() >= self._scrub_at_s:
+            self._step()
 
     def _rest_s(self) -> float:
-        until_scrub_s = self._scrub_at_s - time.monotonic() if self._bytes_per_second else LOOK_S
-        return max(0.0, min(LOOK_S, until_scrub_s))
+        next_s = min(self._look_at_s, self._scrub_at_s) if self._bytes_per_second else self._look_at_s
+        return max(0.0, next_s - time.monotonic())
 
     def _step(self) -> None:
         count = self._scrub.step(min(STEP_BYTES, self._bytes_per_second))

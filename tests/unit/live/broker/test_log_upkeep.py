@@ -247,8 +247,9 @@ def test_much_damage_is_few_lines(story: Story, caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize(("bytes_per_second", "is_mended"), [(1 << 30, True), (0, False)])
 def test_a_scrub_finds_what_nobody_meets_unless_it_is_off(
-    tmp_path: Path, bytes_per_second: int, is_mended: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_per_second: int, is_mended: bool
 ) -> None:
+    monkeypatch.setattr(log_upkeep, "LOOK_S", 0.05)
     brokers = Brokers(tmp_path)
     story = Story(*two(brokers), bytes_per_second=bytes_per_second)
     story.spoil(4)
@@ -269,6 +270,20 @@ class Counted(dict[TopicPartition, Partition]):
     def items(self) -> object:  # type: ignore[override]
         self.count += 1
         return super().items()
+
+
+def test_it_looks_no_more_often_for_all_the_steps_of_a_fast_scrub(story: Story) -> None:
+    looks = Counted(story.loop.replicas)
+    story.loop.replicas = looks
+    story.upkeep._scrub.begin()
+    for _ in range(3):
+        story.upkeep._scrub_at_s = 0.0
+        story.upkeep._turn()
+    assert looks.count == 0, "it began a moment ago"
+    story.upkeep._look_at_s = 0.0
+    story.upkeep._turn()
+    story.upkeep._turn()
+    assert looks.count == 1
 
 
 def test_a_slow_scrub_rests_between_its_steps(story: Story) -> None:
