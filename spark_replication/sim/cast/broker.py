@@ -418,8 +418,13 @@ class BrokerProcess(Process):
 
     def _keep_logs(self) -> None:
         """Perform what live.broker.log_upkeep does."""
-        if self._scrub.step(SCRUB_BYTES) is None:
-            self._scrub.begin()
+        left = SCRUB_BYTES  # by its rate, however small the segments are that its steps end with
+        while left > 0:
+            count = self._scrub.step(left)
+            if count is None:
+                self._scrub.begin()
+                break
+            left -= max(1, count)
         for name, partition in sorted(self.loop.replicas.items()):
             if partition.damaged:
                 for tried in mend(partition, sources(self.loop, name), self._copy):

@@ -151,6 +151,11 @@ def test_an_operator_who_has_readme_alone(person: Person, tmp_path: Path) -> Non
             assert "orders-3" in chosen
             wait_for("who is elected", lambda: orders_3()["leader"] == follower)
             assert "unclean_recovery" in person.does("spark-replication partitions --unclean")
+
+    # What may be lost is shown until somebody has taken note of it.
+    assert "orders-3 may have lost acknowledged records" in person.does("spark-replication health", code=None)
+    assert "orders-3" in person.does("spark-replication partitions --possible-loss")
+    assert "orders-3" in person.does("spark-replication leader acknowledge-loss orders-3")
     wait_for("health", lambda: person.does("spark-replication health", code=None).startswith("healthy"))
 
     # Who caused it?
