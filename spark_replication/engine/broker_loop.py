@@ -75,6 +75,8 @@ class BrokerLoop:
     ) -> None:
         self.cluster_id = cluster_id
         self.me: Me | None = None
+        #: Whoever does not have the broker alone looks at a copy. A list of its items is not taken at one blow: tuples
+        #: are made meanwhile, so Python may collect garbage, and let other threads change it.
         self.replicas: dict[TopicPartition, Partition] = {}
         self._registered = RegisteredBrokers()
         self._known: dict[TopicPartition, PartitionCommand] = {}
@@ -219,7 +221,7 @@ class BrokerLoop:
     def waiting_to_move(self, broker: BrokerId) -> list[TopicPartition]:
         """The partitions that this broker leads and whose leadership can move to a replica on a broker that stays."""
         staying = {other for other, known in self.brokers.items() if not known.shutting_down and other != broker}
-        led = ((name, partition.part) for name, partition in list(self.replicas.items()))
+        led = ((name, partition.part) for name, partition in self.replicas.copy().items())
         return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
 
     def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:

@@ -112,10 +112,10 @@ class LogUpkeep:
 
     def _look(self) -> None:
         """Costs a look at each partition."""
-        replicas = list(self._loop.replicas.items())
-        damaged = {ReplicaOf(name, found.topic_id): found for name, found in replicas if found.damaged}
+        replicas = self._loop.replicas.copy()
+        damaged = {ReplicaOf(name, found.topic_id): found for name, found in replicas.items() if found.damaged}
         refused_before = self._refused
-        self._refused = {ReplicaOf(name, found.topic_id) for name, found in replicas if found.disk_refuses}
+        self._refused = {ReplicaOf(name, found.topic_id) for name, found in replicas.items() if found.disk_refuses}
         if not (damaged or self._known or self._mended or self._refused or refused_before or self._owes_report):
             return
         is_new = self._note(damaged)

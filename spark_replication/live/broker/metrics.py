@@ -73,7 +73,7 @@ class BrokerMetrics:
     def _replicas(self) -> list[ReplicaGauges]:
         now_ms, holds, last = self._now_ms(), Patience().holds, self._last
         found: dict[TopicPartition, ReplicaGauges] = {}
-        for name, partition in list(self._loop.replicas.items()):
+        for name, partition in self._loop.replicas.copy().items():
             with holds(partition) as replica:
                 if replica is not None:
                     found[name] = gauges_of(replica, now_ms)
