@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.cluster import SimulatedCluster
@@ -209,7 +210,8 @@ class Injector:
         return True
 
     def _rot(self, fault: Fault) -> bool:
-        """Change a byte that was flushed, in a segment that is closed, on the disk of one broker."""
+        """Change a byte that was flushed, in a segment that is closed, on the disk of one broker. Another one has
+        flushed the same: what is on one disk alone is gone with it."""
         process = self._living(fault) if self._rotting is None else self._rotting.process
         if process is None:
             return False
@@ -218,6 +220,7 @@ class Injector:
             for _, partition in sorted(process.loop.replicas.items())
             for segment in partition.unguarded.log.segments()
             if segment.end <= partition.unguarded.log.flushed_end < partition.unguarded.log.log_end
+            and self._is_elsewhere(partition.unguarded, segment.end, process)
         ]
         found = _picked(closed, fault.pick)
         if found is None:
@@ -226,6 +229,16 @@ class Injector:
         replica, segment = found
         process.host.disk.rot((replica.partition, replica.topic_id), segment.base, fault.pick >> 4)
         return True
+
+    def _is_elsewhere(self, replica: ReplicaLoop, end: int, here: Process) -> bool:
+        others = (process for process in self._cluster.living() if process is not here)
+        found = (process.loop.replicas.get(replica.partition) for process in others)
+        return any(
+            each is not None
+            and each.topic_id == replica.topic_id
+            and min(each.unguarded.log.flushed_end, each.unguarded.log.log_end) >= end
+            for each in found
+        )
 
     def _controlled_stop(self, fault: Fault) -> bool:
         process = self._living(fault)

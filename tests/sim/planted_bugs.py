@@ -861,6 +861,7 @@ PLANTED_BUGS = (
         "unreported = 0",
         "one_leader_per_epoch",
         "every_partition_leads_again",
+        profile="removed",
     ),
     bug(
         "wait for a last leader that nobody knows",
@@ -868,7 +869,7 @@ PLANTED_BUGS = (
         "    if not policy.recovery_enabled and is_restored(replicas, state):\n",
         "    if False:\n",
         "every_partition_leads_again",
-        seed=50,
+        profile="removed",
     ),
     bug(
         "mend nothing that a disk has damaged",

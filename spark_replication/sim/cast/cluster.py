@@ -107,6 +107,8 @@ class SimulatedCluster:
         host = self.hosts[broker]
         if host.process is not None:
             return
+        if host.disk.has_rotted:  # a recovery cuts the log there, and the broker registers uncleanly
+            self.checkers.lost.add(broker)
         process = host.process = BrokerProcess(
             host,
             world=self.world,

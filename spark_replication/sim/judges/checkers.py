@@ -250,7 +250,7 @@ class Checkers:
         image = self._hosts[member].disk.image((story.partition, story.topic_id))
         if image is not None and image.agreed >= len(story.committed):
             return False
-        if (member in self.lost and not self._flushed) or self._store.broker_epochs[member].clean_since > joined:
+        if (member in self.lost and self._may_lose(member)) or self._store.broker_epochs[member].clean_since > joined:
             return False  # void: it is listed, and does not count
         return image is None or story.agreed(image) < len(story.committed)
 
@@ -378,6 +378,10 @@ class Checkers:
             raise InvariantBroken("loss_is_told", f"{partition}: {untold}")
         story.stored = stored
         story.states[stored.version] = stored
+
+    def _may_lose(self, broker: BrokerId) -> bool:
+        """Whether a recovery may cut what this broker had acknowledged: what was not flushed, or has rotted since."""
+        return not self._flushed or self._hosts[broker].disk.has_rotted
 
     def removed(self, partition: TopicPartition, topic_id: str) -> None:
         """Somebody has removed what is stored of a partition: its epochs may begin anew, below those of its logs."""
