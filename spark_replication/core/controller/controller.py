@@ -69,7 +69,7 @@ from spark_replication.core.controller.settling import (
     write_of,
 )
 from spark_replication.core.law import unclean_recovery
-from spark_replication.core.law.partition_change import overtaken
+from spark_replication.core.law.partition_change import UNREPORTED_MAX, overtaken
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -79,7 +79,7 @@ from spark_replication.core.law.writes import (
     TopicRemoval,
 )
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
 TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow
 # The order in which a new controller takes up the requests below /admin (C3).
@@ -241,14 +241,22 @@ def _logs_ahead(cluster: ClusterState, cause: LogsAhead) -> Decision:
 
 def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Decision:
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
+    ahead: dict[ReplicaOf, int] = {}
     for info in cause.answer.partitions:
         partition = info.topic_partition
         known = cluster.recoveries.get(partition)
         if known is None or info.topic_id != cluster.topics[partition.topic].state.topic_id:
             continue  # nobody waits for it
+        if info.current_epoch > known.leader_epoch >= UNREPORTED_MAX:
+            # It obeys an epoch from before leaderAndISR was removed, above those of this controller: it would take no
+            # command of this one.
+            ahead[ReplicaOf(partition, info.topic_id)] = info.current_epoch
+            continue
         brokers = cluster.brokers_of(partition)
         recoveries[partition] = unclean_recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
-    return Decision(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
+    raised = _logs_ahead(cluster, LogsAhead(cause.broker, cause.answer.broker_epoch, ahead))
+    recovers = (Recover(tuple(recoveries)),) if recoveries else ()
+    return Decision(recoveries=recoveries, steps=raised.steps, then=(*recovers, *raised.then))
 
 
 def _ticked(cluster: ClusterState, since_ms: int) -> Decision:
