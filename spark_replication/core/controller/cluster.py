@@ -374,10 +374,13 @@ class ClusterState:
         told = (item for found in self._damaged.values() for item in found.items())
         return sum(damage.batches > 0 and self.has(replica) for replica, damage in told)
 
+    @property
+    def has_disk_trouble(self) -> bool:
+        """Whether any broker that lives has told of trouble with its disk."""
+        return any(self._failed.values()) or any(self._damaged.values())
+
     def refused_by(self, partition: TopicPartition) -> tuple[BrokerId, ...]:
         """The replicas whose broker lives, and has said that its disk refuses this partition."""
-        if not self._failed and not self._damaged:
-            return ()
         told = self._told_of(partition)
         return tuple(
             each
@@ -390,8 +393,6 @@ class ClusterState:
         return {broker: found for broker, found in self._told_of(partition).items() if found.batches or found.mended}
 
     def _told_of(self, partition: TopicPartition) -> dict[BrokerId, DiskDamage]:
-        if not self._damaged:
-            return {}
         replica = ReplicaOf(partition, self.topics[partition.topic].state.topic_id)
         told = {broker: self._damaged.get(broker, {}).get(replica) for broker in self.replicas(partition)}
         return {broker: found for broker, found in told.items() if found is not None}

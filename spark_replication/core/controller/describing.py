@@ -45,6 +45,7 @@ def described_page(cluster: ClusterState, asked: DescribeTopics) -> TopicPage:
 
 def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
     topic, partitions = cluster.topics[name], cluster.all_partitions(name)
+    in_trouble = partitions if cluster.has_disk_trouble else ()
     return TopicMetadata(
         name=name,
         topic_id=topic.state.topic_id,
@@ -55,8 +56,8 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
             for p in partitions
             if p in cluster.leaderless and (awaited := waiting(cluster, p)) is not None
         },
-        refused={p.partition: by for p in partitions if (by := cluster.refused_by(p))},
-        damaged={p.partition: on for p in partitions if (on := cluster.damaged_on(p))},
+        refused={p.partition: by for p in in_trouble if (by := cluster.refused_by(p))},
+        damaged={p.partition: on for p in in_trouble if (on := cluster.damaged_on(p))},
     )
 
 
