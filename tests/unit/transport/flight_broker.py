@@ -36,6 +36,7 @@ from tests.unit.core.stories import command, registration, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 
 ORDERS = TopicPartition("orders", 0)
+NOTES = BrokerNotes(clock_ahead_ms=600_000)
 
 
 class NoServices:
@@ -64,7 +65,7 @@ class NoServices:
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
 
     def notes(self) -> BrokerNotes:
-        return BrokerNotes()
+        return NOTES
 
 
 class FlightBroker:
