@@ -27,7 +27,7 @@ from spark_replication.storage.batches import check_data
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
-LOOK_S = 2.0  # whether somebody has met damage, or a disk has refused: 10 ms for 10,000 partitions
+LOOK_S = 2.0  # whether somebody has met damage, or a disk has refused: 3 ms for 10,000 partitions
 STEP_BYTES = 256 << 10
 BETWEEN_PASSES_S = 3_600.0
 TELL_AGAIN_S = 30.0  # a controller that has just taken over knows of no damage
