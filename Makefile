@@ -1,8 +1,9 @@
 # make run     start a cluster here (ARGS="--brokers 5" passes options on)
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
-# make check   linters and the quick tests, under a minute
+# make check   linters and the quick tests, 2 minutes
 # make test    linters and all tests, and up to 2,250 seeds of the simulator that nobody has tried
 # make bench   measure everything, beside Kafka, for 28 to 42 minutes (QUICK=1: 7 to 11)
+# make fuzz    a million damaged batches of every type of Arrow, 5 minutes (SEED=N repeats a run)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
 # make lock    choose versions and hashes of packages anew, after a change of setup.cfg
@@ -11,7 +12,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check test bench fresh lint ruff mypy imports browser lock clean
+.PHONY: help setup run drill check units test bench fuzz fresh lint ruff mypy imports browser lock clean
 
 PYTHON := python3.11
 VENV := .venv
@@ -33,7 +34,7 @@ help:
 
 setup: $(VENV)/.classes ; @:
 
-$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py $(LOCKED)/project.txt $(LOCKED)/uv.txt
+$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py $(LOCKED)/project.txt $(LOCKED)/tools.txt
 	@$(PYTHON) -c '' 2>/dev/null || { \
 	    echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -68,11 +69,13 @@ $(VENV)/.charts: $(VENV)/.stamp $(LOCKED)/notebook.txt
 	@touch $@
 
 # uv takes half of pip's time. It reads neither pip's settings nor its certificates: where it cannot install, pip can.
+# pyspark comes as its source. What builds it is the locked setuptools, installed before: an isolated build would run
+# whatever version the index has, without a look at its hash.
 PIP_QUIET := --no-input --disable-pip-version-check --progress-bar off
 define install
-{ $(BIN)/python -m pip install --quiet $(PIP_QUIET) --require-hashes -r $(LOCKED)/uv.txt && \
-    $(BIN)/uv pip install --python $(BIN)/python --require-hashes -r $(LOCKED)/$(1).txt || \
-    $(BIN)/python -m pip install $(PIP_QUIET) --require-hashes -r $(LOCKED)/$(1).txt; } && \
+{ $(BIN)/python -m pip install --quiet $(PIP_QUIET) --require-hashes -r $(LOCKED)/tools.txt && \
+    $(BIN)/uv pip install --python $(BIN)/python --no-build-isolation --require-hashes -r $(LOCKED)/$(1).txt || \
+    $(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation --require-hashes -r $(LOCKED)/$(1).txt; } && \
     $(BIN)/python -m pip install --quiet $(PIP_QUIET) --no-deps --no-build-isolation -e .
 endef
 
@@ -82,9 +85,11 @@ lock: setup
 	    --no-header --no-annotate --upgrade "$$@" -o $$file; }; \
 	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml >$(VENV)/build.in; \
 	compile test setup.cfg $(VENV)/build.in --extra test && \
-	compile notebook setup.cfg $(VENV)/build.in --extra notebook -c $(LOCKED)/test.txt && \
-	compile project setup.cfg $(VENV)/build.in -c $(LOCKED)/test.txt && \
-	$(BIN)/uv --version | sed 's/^uv \([0-9.]*\).*/uv==\1/' >$(VENV)/uv.in && compile uv $(VENV)/uv.in
+	project="--extra spark --extra delta --extra server" && \
+	compile notebook setup.cfg $(VENV)/build.in $$project --extra notebook -c $(LOCKED)/test.txt && \
+	compile project setup.cfg $(VENV)/build.in $$project -c $(LOCKED)/test.txt && \
+	$(BIN)/uv --version | sed 's/^uv \([0-9.]*\).*/uv==\1/' >$(VENV)/uv.in && \
+	compile tools $(VENV)/uv.in $(VENV)/build.in
 
 # `exec`: signals reach the program itself, not a shell around it.
 run: setup
@@ -93,9 +98,12 @@ run: setup
 drill: setup
 	@exec $(BIN)/python jobs/failover_drill.py $(ARGS)
 
-# More workers than processors: many of these tests wait for a moment.
-check: lint
-	@$(BIN)/python -m pytest -q -n 5 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
+# Linters run beside the tests, many of which wait for a moment: so there are more workers than processors, too.
+check: $(VENV)/.tested
+	@$(MAKE) --no-print-directory --keep-going -j2 lint units
+
+units: $(VENV)/.tested
+	@$(BIN)/python -m pytest -q -n 7 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
@@ -120,6 +128,10 @@ bench: $(VENV)/.charts
 
 fresh: $(VENV)/.tested
 	@$(if $(FROM),FRESH_SEEDS_FROM=$(FROM)) $(BIN)/python -m pytest -n 2 tests/sim/test_fresh_seeds.py
+
+fuzz: $(VENV)/.tested
+	@FUZZ_BATCHES=1000000 FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	    tests/unit/storage/test_every_type.py -k flood
 
 # All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
 lint: $(VENV)/.tested

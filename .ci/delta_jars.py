@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from spark_replication.errors import StartFailed
-from spark_replication.process.ivy import Module, fetch
+from spark_replication.process.java import Module, fetch
 
 DIRECTORY = Path(sys.prefix) / "delta-jars"
 ATTEMPTS_MAX = 3

@@ -110,8 +110,8 @@ def start(text: str) -> Start:
         ) from error
 
 
-def tell_rows(rows: int, behind: int) -> None:
-    sys.stderr.write(f"{rows} rows read, {behind} behind\n")
+def tell_rows(rows: int, behind: int | None) -> None:
+    sys.stderr.write("it starts\n" if behind is None else f"{rows} rows read, {behind} behind\n")
 
 
 def tell(sums: Sequence[Sum]) -> None:

@@ -15,7 +15,7 @@ import sys
 from spark_replication.admin.jobs.job_options import add_bootstrap, add_settings, parser_of, security_of, settings_of
 from spark_replication.admin.mirror_agreement import DIFFERENCE, rebuilt, told
 from spark_replication.errors import ReplicationError
-from spark_replication.mirror.paths import path_of
+from spark_replication.mirror.delta.paths import path_of
 
 
 def main() -> int:

@@ -8,18 +8,19 @@ from spark_replication import errors
 
 if TYPE_CHECKING:
     from spark_replication.admin.notebook.connected import connect
-    from spark_replication.client.admin import Admin
-    from spark_replication.client.local_reader import LocalReader
-    from spark_replication.client.producer import Producer
-    from spark_replication.client.reader import Reader
-    from spark_replication.client.sender import Identity
+    from spark_replication.client.asking.admin import Admin
+    from spark_replication.client.producing.producer import Producer
+    from spark_replication.client.producing.sender import Identity
+    from spark_replication.client.reading.local_reader import LocalReader
+    from spark_replication.client.reading.reader import Reader
     from spark_replication.core.moves.moves import Plan
     from spark_replication.live.local_cluster import LocalCluster
-    from spark_replication.mirror.routing import LeaderTable
+    from spark_replication.mirror.asking.routing import LeaderTable
     from spark_replication.spark.cluster import SparkCluster
     from spark_replication.spark.leaders import with_leader
     from spark_replication.spark.registering import register
-    from spark_replication.transport.security import Security
+    from spark_replication.spark.session import session
+    from spark_replication.transport.security.security import Security
 
 __all__ = [
     "Admin",
@@ -35,22 +36,24 @@ __all__ = [
     "connect",
     "errors",
     "register",
+    "session",
     "with_leader",
 ]
 
 _HOMES = {
-    "Admin": "spark_replication.client.admin",
-    "Identity": "spark_replication.client.sender",
-    "LeaderTable": "spark_replication.mirror.routing",
+    "Admin": "spark_replication.client.asking.admin",
+    "Identity": "spark_replication.client.producing.sender",
+    "LeaderTable": "spark_replication.mirror.asking.routing",
     "LocalCluster": "spark_replication.live.local_cluster",
-    "LocalReader": "spark_replication.client.local_reader",
+    "LocalReader": "spark_replication.client.reading.local_reader",
     "Plan": "spark_replication.core.moves.moves",
-    "Producer": "spark_replication.client.producer",
-    "Reader": "spark_replication.client.reader",
-    "Security": "spark_replication.transport.security",
+    "Producer": "spark_replication.client.producing.producer",
+    "Reader": "spark_replication.client.reading.reader",
+    "Security": "spark_replication.transport.security.security",
     "SparkCluster": "spark_replication.spark.cluster",
     "connect": "spark_replication.admin.notebook.connected",
     "register": "spark_replication.spark.registering",
+    "session": "spark_replication.spark.session",
     "with_leader": "spark_replication.spark.leaders",
 }
 
@@ -61,4 +64,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    from spark_replication.process.extras import importing_for
+
+    with importing_for(f"sr.{name}"):
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Names that are imported only when they are used are among them, for help() and for who completes names."""
+    return sorted({*globals(), *__all__})

@@ -18,7 +18,7 @@ from msgspec import Meta, field
 
 from spark_replication.decoding import from_builtins
 from spark_replication.errors import InvalidConfig
-from spark_replication.model import Scalar
+from spark_replication.model import PORT_MAX, Scalar
 
 Count = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[int, Meta(ge=1, le=7 * 24 * 3_600_000)]
@@ -150,6 +150,15 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "its host suffers, and is started again; 0 = half of what the host has, or its container; -1 = no limit",
         ),
     ] = field(name="broker.memory.bytes.max", default=0)
+    controller_memory_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=1 << 50,
+            description="as broker.memory.bytes.max, of a controller that is a process of its own; the driver of a "
+            "Spark cluster has what Spark gives it",
+        ),
+    ] = field(name="controller.memory.bytes.max", default=0)
     data_dir: Annotated[
         str, Meta(description="where the embedded ZooKeeper, the logs and the mirror lie unless told otherwise")
     ] = field(name="data.dir", default=".data")
@@ -184,6 +193,13 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "security.mode is not none"
         ),
     ] = field(name="zookeeper.unprotected", default=False)
+    zookeeper_login_in_clear: Annotated[
+        bool,
+        Meta(
+            description="the login of zookeeper.auth.file may cross a network without TLS, where whoever listens "
+            "learns it"
+        ),
+    ] = field(name="zookeeper.login.in.clear", default=False)
     zookeeper_tls_ca_file: Annotated[
         str, Meta(description="PEM: who signs ZooKeeper's certificates; empty = connections to it are not encrypted")
     ] = field(name="zookeeper.tls.ca.file", default="")
@@ -243,6 +259,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         str,
         Meta(description="where the Delta tables lie: a folder, or an object store; empty = in the data directory"),
     ] = field(name="mirror.path", default="")
+    mirror_files_mode: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-7]{3})?$",
+            description="the permissions of the folder of the Delta tables: whom it keeps out reaches none of their "
+            "files, 700 everybody but its owner; empty = as it is, or as the umask has it",
+        ),
+    ] = field(name="mirror.files.mode", default="")
     mirror_storage_file: Annotated[
         str,
         Meta(description="TOML that not everybody may read: what opens mirror.path, as delta-rs has it"),
@@ -251,7 +275,7 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="the controller starts a process that serves the page that shows how the cluster is")
     ] = field(name="page.enabled", default=True)
     page_port: Annotated[
-        int, Meta(ge=0, le=65_535, description="where the page is served; 0 = where it was before, or any free port")
+        int, Meta(ge=0, le=PORT_MAX, description="where the page is served; 0 = where it was before, or any free port")
     ] = field(name="page.port", default=0)
     request_timeout_ms: Annotated[Milliseconds, Meta(description="of one request between processes")] = field(
         name="request.timeout.ms", default=10_000
@@ -390,7 +414,7 @@ def _values(annotated: Any) -> str:
     return f"{low} to {high}" if high is not None else f"{low} or more"
 
 
-_ENVIRONMENT = "SPARK_REPLICATION_"
+ENVIRONMENT = "SPARK_REPLICATION_"
 BOOTSTRAP_VARIABLE = "SPARK_REPLICATION_BOOTSTRAP"  # stands for --bootstrap of the command line; no setting
 
 
@@ -410,7 +434,8 @@ LOSSLESS: Mapping[str, Scalar] = {
     "security.acls": "",
 }
 
-# The cluster's settings that a running broker applies. All others stay as they were when its process started.
+# The cluster's settings that a running broker applies. All others stay as they were when its process started. ACLs and
+# quotas it applies besides.
 LIVE_ON_BROKERS = TOPIC_SETTINGS | {
     "log.retention.check.interval.ms",
     "partition.producers.max",
@@ -420,6 +445,20 @@ LIVE_ON_BROKERS = TOPIC_SETTINGS | {
     "replica.lag.bytes",
     "replica.lag.time.ms",
 }
+
+# The cluster's settings that a controller applies. All others stay as they were when its process started.
+LIVE_ON_CONTROLLER = TOPIC_SETTINGS | {
+    "default.replication.factor",
+    "disk.retry.ms",
+    "leader.imbalance.check.interval.ms",
+    "security.acls",
+    "security.quotas",
+    "unclean.recovery.enabled",
+    "unclean.recovery.timeout.ms",
+}
+
+# What the cluster can have as its own: somebody applies it.
+OF_CLUSTER = LIVE_ON_BROKERS | LIVE_ON_CONTROLLER
 
 
 def settings_from(*layers: Mapping[str, Any]) -> Settings:
@@ -456,14 +495,19 @@ def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
     """Read settings from the environment: `SPARK_REPLICATION_MIN_INSYNC_REPLICAS=1` sets min.insync.replicas. An
     unknown name is an error."""
-    known = {_ENVIRONMENT + name.replace(".", "_").upper(): name for name in _names(Settings)}
+    known = {variable_of(name): name for name in _names(Settings)}
     given: dict[str, Scalar] = {}
     for variable, value in environment.items():
-        if variable.startswith(_ENVIRONMENT) and variable != BOOTSTRAP_VARIABLE:
+        if variable.startswith(ENVIRONMENT) and variable != BOOTSTRAP_VARIABLE:
             if variable not in known:
                 raise InvalidConfig(f"unknown environment variable {variable}: names are like {next(iter(known))}")
             given |= parse_assignment(f"{known[variable]}={value}")
     return given
+
+
+def variable_of(name: str) -> str:
+    """The variable of the environment that sets this setting."""
+    return ENVIRONMENT + name.replace(".", "_").upper()
 
 
 def parse_assignment(text: str) -> dict[str, Scalar]:
@@ -478,13 +522,30 @@ def parse_assignment(text: str) -> dict[str, Scalar]:
     return {name: int(value) if value.removeprefix("-").isdecimal() else value}
 
 
+def parse_change(text: str) -> dict[str, Scalar | None]:
+    """Parse a change of the settings of a topic, or of the cluster: `name=value`, or `name=` to take its own away."""
+    name, equals, value = text.partition("=")
+    return {name: None} if equals and not value else {**parse_assignment(text)}
+
+
+def check_of_cluster(changes: Mapping[str, Scalar | None]) -> None:
+    """Raise InvalidConfig for a setting that no process would take from the cluster. It may be taken away."""
+    for name, value in changes.items():
+        _check_known(name, _names(Settings))
+        if value is not None and name not in OF_CLUSTER:
+            raise InvalidConfig(
+                f"{name} is not the cluster's to set: each process reads it as it starts. Set it in the file, the "
+                "environment or by --set of what starts the process, and start that again"
+            )
+
+
 def _check_known(name: str, known: Mapping[str, str], *, of_topic: bool = False) -> None:
     if name in known:
         return
     if of_topic and name in _names(Settings):
         raise InvalidConfig(f"{name} cannot be set for a topic, only for the cluster")
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f": did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    hint = f": did you mean {close[0]}?" if close else ": `spark-replication settings` lists them"
     raise InvalidConfig(f"unknown setting {name}{hint}")
 
 
@@ -492,4 +553,14 @@ def _converted(flat: Mapping[str, Scalar], kind: type[Settings]) -> Settings:
     try:
         return from_builtins(flat, kind)
     except msgspec.ValidationError as error:
-        raise InvalidConfig(f"{error}") from error
+        raise _refused(flat, str(error)) from error
+
+
+def _refused(flat: Mapping[str, Scalar], told: str) -> InvalidConfig:
+    """told: what the decoder says, and where: "Expected `int` >= 1 - at `$.page.port`"."""
+    why, _, where = told.rpartition(" - at ")
+    found = next((each for each in described() if where == f"`$.{each.name}`"), None)
+    if found is None:
+        return InvalidConfig(told)
+    takes = why if found.values == "text" else f"it takes {found.values}"
+    return InvalidConfig(f"{found.name}={flat[found.name]!r}: {takes}. `spark-replication settings` says what each is")

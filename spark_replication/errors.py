@@ -51,6 +51,12 @@ class InvalidRequest(ReplicationError):
     code = "INVALID_REQUEST"
 
 
+class WrongUsage(InvalidRequest):
+    """No such command or option is there, or it does not take what was given: the message says whose --help to read."""
+
+    code = "WRONG_USAGE"
+
+
 class ClientClosed(InvalidRequest):
     """This Producer, Reader or Admin was closed: another has to be made."""
 
@@ -345,6 +351,18 @@ class BrokerNotAvailable(ReplicationError):
     stale_routes = True
 
 
+class ClusterNotFound(ReplicationError):
+    """Nobody has ever answered where the cluster is said to be, or no broker was there, and the controller alone."""
+
+    code = "CLUSTER_NOT_FOUND"
+
+
+class NotInstalled(ReplicationError):
+    """A package is missing that an extra of spark_replication brings."""
+
+    code = "NOT_INSTALLED"
+
+
 class RequestTimedOut(ReplicationError):
     """The deadline passed before an answer came."""
 
@@ -417,12 +435,13 @@ def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:
 
 
 _CODE = re.compile(r"\b([A-Z][A-Z_]{4,}): ")
-_BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
+#: Every kind of error.
+BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
 
 
 def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
     """The error that a peer named by its code. An unknown code gives a plain ReplicationError, whose text names it."""
-    kind = _BY_CODE.get(code)
+    kind = BY_CODE.get(code)
     if kind is None:
         return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
     return kind(message, maybe_written=maybe_written)
@@ -431,6 +450,6 @@ def error_of(code: str, message: str, *, maybe_written: bool = False) -> Replica
 def error_of_text(text: str) -> ReplicationError | None:
     """The error whose `CODE: message` stands in the text of a library's error. None if there is none."""
     for found in _CODE.finditer(text):
-        if found.group(1) in _BY_CODE:
+        if found.group(1) in BY_CODE:
             return error_of(found.group(1), text[found.end() :])
     return None

@@ -19,13 +19,14 @@ Scalar = str | int | float | bool  # a setting's value
 # Epochs are znode versions and fields of an index entry, which both have 31 bits. Offsets have 63.
 EPOCH_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
+PORT_MAX = (1 << 16) - 1
 NUMBER_MAX = (1 << 31) - 1  # the greatest number of a partition or a broker
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=EPOCH_MAX)]  # -1 for an empty log
 Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=PORT_MAX)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 # A moving place in a log: its first record, or where its next record will be.
@@ -203,6 +204,8 @@ class Registration(Value, frozen=True, kw_only=True):
     continues: Epoch | None = None
     boot_id: str = ""
     directory_mark: str = ""
+    #: The user to whom its files belong: nobody's else are read as its own. None: it is of an earlier release.
+    files_uid: int | None = None
     shutting_down: bool = False
 
     @property

@@ -58,7 +58,7 @@ class PreparedBatch(msgspec.Struct, frozen=True):
     producer: int = -1
     producer_epoch: int = -1
     sequence: int = -1
-    #: Of the rows, if a retry may have them in another order (storage.row_digest); else 0.
+    #: Of the rows, if a retry may have them in another order (storage.format.row_digest); else 0.
     digest: int = 0
 
 

@@ -1,7 +1,7 @@
 """One archive for somebody who is to find out what is wrong, and was not there.
 
-It holds names, numbers and log lines, but no records of any topic and no secret: settings that name a secret's file are
-shown as set.
+It holds names, numbers and log lines, but no records of any topic and no secret: settings that name a file are shown as
+set. It says in errors.txt what it could not get, and why.
 """
 
 from __future__ import annotations
@@ -18,24 +18,17 @@ from typing import Any
 
 import msgspec
 
-from spark_replication.client.admin import Admin
-from spark_replication.config import FILE_ENDING, Settings, described
-from spark_replication.errors import ReplicationError
-from spark_replication.model import BrokerId
+from spark_replication.admin.process_logs import Told, logs_here
+from spark_replication.client.asking.admin import Admin
+from spark_replication.config import Settings
+from spark_replication.core.settings_in_force import all_shown
+from spark_replication.errors import NotReady, ReplicationError
+from spark_replication.messages.observing import ToldSettings
+from spark_replication.model import BrokerId, Scalar
 
-LOG_BYTES_MAX = 4 << 20  # the end of each log
 EVENTS = 1_000
 
 _PACKAGES = ("spark_replication", "pyspark", "pyarrow", "deltalake", "delta-spark", "kazoo", "msgspec")
-_LOGS = (
-    "driver.log*",
-    "controller/log*",
-    "page.log*",
-    "controller/page.log*",
-    "zookeeper*/log*",
-    "*/broker-*/broker.log*",
-)
-_OF_BROKERS = ("*/broker-*/*.json",)
 
 
 def write_bundle(target: Path, admin: Admin, settings: Settings, told: Callable[[str], None]) -> list[str]:
@@ -71,7 +64,16 @@ def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[],
         return _json(found)
 
     yield "versions.json", _versions
-    yield "settings.json", lambda: _json(_without_secrets(settings))
+    told: dict[str, ToldSettings | ReplicationError] = {}
+
+    def of_cluster() -> bytes:
+        told.update(admin.settings())
+        return _json(_of_cluster(told))
+
+    yield "settings/cluster.json", of_cluster
+    for process, answer in told.items():
+        yield f"settings/{process.replace(' ', '-')}.json", lambda answer=answer: _in_force(answer)  # type: ignore[misc]
+    yield "settings/this-command.json", lambda: _json(all_shown(msgspec.to_builtins(settings)))
     yield "health.json", lambda: _json(admin.health())
     yield "cluster.json", cluster
     yield "topics.json", lambda: _json(admin.describe_topics())
@@ -81,11 +83,22 @@ def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[],
     yield "metrics/controller.txt", lambda: admin.metrics().encode()
     for broker in brokers:
         yield f"metrics/broker-{broker}.txt", lambda broker=broker: admin.metrics(broker).encode()  # type: ignore[misc]
-    directory = Path(settings.data_dir).resolve()
-    for pattern in (*_LOGS, *_OF_BROKERS):
-        for path in sorted(directory.glob(pattern)):
-            if path.is_file():
-                yield f"data/{path.relative_to(directory)}", lambda path=path: _end_of(path)  # type: ignore[misc]
+    yield from logs_here(told, Path(settings.data_dir).resolve())
+
+
+def _of_cluster(told: Told) -> dict[str, Scalar]:
+    """The cluster's own settings, from the first that has heard of them: the controller, if it answers."""
+    errors = [each for each in told.values() if isinstance(each, ReplicationError)]
+    for each in told.values():
+        if isinstance(each, ToldSettings) and each.of_cluster is not None:
+            return each.of_cluster
+    raise errors[0] if errors else NotReady("no process could read them in ZooKeeper")
+
+
+def _in_force(told: ToldSettings | ReplicationError) -> bytes:
+    if isinstance(told, ReplicationError):
+        raise told
+    return _json({each.name: {"value": each.value, "from": each.origin} for each in told.settings})
 
 
 def _json(value: Any) -> bytes:
@@ -105,18 +118,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _without_secrets(settings: Settings) -> dict[str, Any]:
-    values = msgspec.to_builtins(settings)
-    return {
-        each.name: "(set)" if each.name.endswith(FILE_ENDING) and values[each.name] else values[each.name]
-        for each in described()
-    }
-
-
-def _end_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LOG_BYTES_MAX))
-        return file.read()

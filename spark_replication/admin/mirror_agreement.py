@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_replication.client.admin import Admin
-from spark_replication.client.bootstrap import SESSION_MS, RegisteredBrokers, parse_bootstrap
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.finding.bootstrap import SESSION_MS, ZooKeeperBrokers, parse_bootstrap
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.brokers import BROKERS, BrokerRow
-from spark_replication.mirror.load import TABLES, UNREADABLE, read_table
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
-from spark_replication.mirror.topics import TOPICS, TopicRow
-from spark_replication.mirror.verifying import Difference, differences
+from spark_replication.mirror.asking.load import TABLES, UNREADABLE, read_table
+from spark_replication.mirror.asking.verifying import Difference, differences
+from spark_replication.mirror.tables.brokers import BROKERS, BrokerRow
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.topics import TOPICS, TopicRow
 from spark_replication.model import TopicPartition
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 from spark_replication.zk.reading import Reading
 from spark_replication.zk.session import Session
 
@@ -153,15 +153,15 @@ def rows_of(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def _zookeeper(bootstrap: str, security: Security) -> Iterator[Session]:
-    where = parse_bootstrap(bootstrap)
-    if not isinstance(where, RegisteredBrokers):
+    where = parse_bootstrap(bootstrap, security.zookeeper)
+    if not isinstance(where, ZooKeeperBrokers):
         raise InvalidRequest(f"{bootstrap} names no ZooKeeper: give zk://host:port/chroot, which is what is compared")
     session = Session.connect(
         where.zookeeper,
         where.chroot,
         session_timeout_ms=SESSION_MS,
         request_timeout_ms=TIMEOUT_MS,
-        login=security.zookeeper,
+        login=where.login,
     )
     try:
         yield session

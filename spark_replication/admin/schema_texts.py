@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_replication.errors import InvalidRequest
 
@@ -97,6 +96,12 @@ def _type_of(kind: str) -> pa.DataType:
     return pa.list_(_type_of(found["item"].strip()))
 
 
+def _of_parquet(path: Path) -> pa.Schema:
+    from pyarrow import parquet  # it brings file systems, and few schemas are such files
+
+    return parquet.read_schema(path)
+
+
 def _of_arrow(path: Path) -> pa.Schema:
     with pa.OSFile(str(path)) as file:
         try:
@@ -108,6 +113,8 @@ def _of_arrow(path: Path) -> pa.Schema:
 
 def _of_json(path: Path) -> pa.Schema:
     told = json.loads(path.read_text())
+    if not isinstance(told, dict) or not {"fields", "properties"} & told.keys():
+        raise ValueError("a JSON Schema has `properties`, a schema of Spark `fields`")
     if "fields" in told:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
@@ -136,7 +143,7 @@ def _json_type(told: Mapping[str, Any]) -> pa.DataType:
 
 
 _READERS: dict[str, Callable[[Path], pa.Schema]] = {
-    ".parquet": pq.read_schema,
+    ".parquet": _of_parquet,
     ".arrow": _of_arrow,
     ".arrows": _of_arrow,
     ".feather": _of_arrow,

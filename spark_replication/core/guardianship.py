@@ -42,14 +42,16 @@ class Sight(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Duty(enum.Enum):
+class GuardianDuty(enum.Enum):
     """What a guardian does if its host has no directory for it."""
 
     NEW_BROKER = "starts a broker with a new id"
     IDLE = "idles"
 
 
-def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: int) -> dict[int, BrokerId | Duty]:
+def assign(
+    sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: int
+) -> dict[int, BrokerId | GuardianDuty]:
     """The broker that each guardian adopts or restarts, or its duty.
 
     Live brokers come first, since one without a guardian is only kept, then known ones; lower ids first, so that all
@@ -59,7 +61,7 @@ def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: 
     """
     taken: set[tuple[str, BrokerId]] = set()
     counted = set(known)
-    assigned: dict[int, BrokerId | Duty] = {}
+    assigned: dict[int, BrokerId | GuardianDuty] = {}
 
     def take(guardian: int, sight: Sight, directories: Iterable[FoundDirectory]) -> None:
         free = [found for found in directories if (sight.host, found.broker_id) not in taken]
@@ -79,7 +81,7 @@ def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: 
             take(guardian, sight, sight.directories)
         if guardian not in assigned:
             is_new = len(counted) + made < wanted
-            assigned[guardian] = Duty.NEW_BROKER if is_new else Duty.IDLE
+            assigned[guardian] = GuardianDuty.NEW_BROKER if is_new else GuardianDuty.IDLE
             made += is_new
     return dict(sorted(assigned.items()))
 

@@ -30,6 +30,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: Epoch
     address: str
     replication_port: int
+    #: See Registration.
+    files_uid: int | None = None
 
     @property
     def host(self) -> str:
@@ -75,6 +77,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
             leader_epoch=state.leader_epoch,
             address=registration.address,
             replication_port=registration.replication_port,
+            files_uid=registration.files_uid,
         )
 
     def followers(self, topic: str, partition: int) -> dict[BrokerId, Registration]:

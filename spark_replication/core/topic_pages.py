@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from spark_replication.messages.actions import Sees
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, PageStart, TopicMetadata, TopicPage
 
@@ -18,20 +19,20 @@ def page_of(
     asked: DescribeTopics,
     partitions: Mapping[str, int],
     described: Callable[[Sequence[str]], Sequence[TopicMetadata]],
+    sees: Sees,
 ) -> TopicPage:
     """The page that was asked for. `partitions` has the number of partitions of every known topic. `described` returns
-    the descriptions of these topics, in this order.
+    the descriptions of these topics, in this order. Whoever asks is told of no other topics than it sees: neither on
+    the page, nor as the begin of the next one, nor by how full a page is.
 
     Cost: a sort of the names, and a description of the topics on the page.
     """
     wanted = sorted(partitions.keys() if asked.topics is None else set(asked.topics))
     start = 0 if asked.start is None else bisect_left(wanted, asked.start.topic)
-    known = [name for name in wanted[start:] if name in partitions]
+    known = (name for name in wanted[start:] if name in partitions and sees(name))
     room = asked.partitions_max + (0 if asked.start is None else asked.start.partition)
     taken: list[str] = []
-    for name in known:
-        if room <= 0:
-            break
+    while room > 0 and (name := next(known, None)) is not None:
         taken.append(name)
         room -= partitions[name]
     topics: list[TopicMetadata] = []
@@ -45,8 +46,8 @@ def page_of(
             )
         topics.append(begun)
         room -= len(begun.partitions)
-    left = known[len(taken) :]
-    return TopicPage(topics=tuple(topics), next=PageStart(topic=left[0]) if left else None)
+    left = next(known, None)
+    return TopicPage(topics=tuple(topics), next=None if left is None else PageStart(topic=left))
 
 
 def _since(topic: TopicMetadata, start: PageStart | None) -> TopicMetadata:

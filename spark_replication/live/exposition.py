@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from spark_replication.transport.meter import BOUNDS_S, Meter, Traffic, durations_of, moved_in_all
-from spark_replication.transport.quotas import Quotas
+from spark_replication.transport.security.quotas import Quotas
 
 PREFIX = "spark_replication_"
 Of = TypeVar("Of", bound=Sequence[str])
@@ -91,6 +91,15 @@ def requests(*meters: Meter) -> Iterator[Metric]:
         "Requests that were refused, by kind and error code; of put each batch.",
         ["request", "code"],
         refused,
+    )
+
+
+def secrets_refused(trouble: str) -> Metric:
+    return gauge(
+        "secrets_refused",
+        "1 while a file of tokens, certificates or keys of this process cannot be used as it is: whom it let in before "
+        "is refused, or soon will be. health says which.",
+        bool(trouble),
     )
 
 

@@ -23,16 +23,19 @@ from typing import Any
 
 import msgspec
 
-from spark_replication.client.admin import Admin
-from spark_replication.client.settings_file import overrides_of
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.finding.settings_file import overrides_of
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.controller.health import (
-    problems,
-    without_what_it_outlives,
-    without_what_waits_for_people,
+from spark_replication.core.guardianship import GuardianDuty, Sight, assign
+from spark_replication.core.settings_in_force import GivenSettings
+from spark_replication.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    NotReady,
+    ReplicationError,
+    RequestTimedOut,
+    StartFailed,
 )
-from spark_replication.core.guardianship import Duty, Sight, assign
-from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.guarding.attempts import next_attempt
 from spark_replication.live.guarding.broker_file import read_broker_file, serves
 from spark_replication.live.guarding.guardian import (
@@ -46,20 +49,26 @@ from spark_replication.live.own_secrets import with_own_secrets
 from spark_replication.messages.actions import BROKER_DIED, METADATA
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.guarding import BrokerDied
-from spark_replication.mirror.paths import path_of
+from spark_replication.mirror.delta.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
 from spark_replication.page.served import is_told, read_url
-from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
-from spark_replication.process.own_directory import shared_directory
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security, read_security
+from spark_replication.process.extras import require_server
+from spark_replication.process.files import shared_directory
+from spark_replication.process.processes import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security, read_security
+from spark_replication.view.health import (
+    problems,
+    without_what_it_outlives,
+    without_what_waits_for_people,
+)
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.certificates import ZOOKEEPER
 from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.layout import check_servers
 
 HOST = "127.0.0.1"
-ZOOKEEPER = "zookeeper"
 START_TIMEOUT_S = 60.0
 POLL_S = 0.05
 REPORT_TIMEOUT_MS = 1_000
@@ -83,11 +92,19 @@ class LocalCluster:
     """A cluster on this host. Make one with `start`. As a context manager, it stops everything when it is left."""
 
     def __init__(
-        self, directory: Path, settings: Settings, security: Security, *, zookeepers: int, temporary: bool
+        self,
+        directory: Path,
+        settings: Settings,
+        security: Security,
+        *,
+        zookeepers: int,
+        temporary: bool,
+        origins: Mapping[str, str] = {},
     ) -> None:
         self.directory = directory
         self.security = security
         self._settings = settings
+        self._origins = dict(origins)
         self._temporary = temporary
         self._logs = directory / "logs"
         self._controller = LockedProcess(directory / "controller")
@@ -106,20 +123,36 @@ class LocalCluster:
         brokers: int = 3,
         directory: str | Path | None = None,
         zookeepers: int = 1,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | GivenSettings | None = None,
     ) -> LocalCluster:
         """Start a cluster, and return it once it is healthy. With `directory=None` it has a temporary directory, which
-        `stop` removes. `zookeepers` is 1 or 3, and the same as when the directory was made."""
+        `stop` removes. `zookeepers` is 1 or 3, and the same as when the directory was made.
+        `config` is settings by name, or those that client.finding.settings_file has read, with where each comes from.
+        """
+        require_server("a cluster")
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
-        settings = settings_from(config or {})
+        found = config if isinstance(config, GivenSettings) else GivenSettings(settings_from(config or {}))
+        settings = found.settings
+        if settings.zookeeper_connect:
+            raise InvalidConfig(
+                "zookeeper.connect names a ZooKeeper, and a cluster without Spark has one of its own: leave it out, or "
+                "start the cluster on Spark"
+            )
         read_security(settings)
         # Checked here, since a failure from here on stops the processes that live in the directory.
         check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
         shared_directory(path)
         settings = with_own_secrets(settings, path)
-        cluster = cls(path, settings, read_security(settings), zookeepers=zookeepers, temporary=directory is None)
+        cluster = cls(
+            path,
+            settings,
+            read_security(settings),
+            zookeepers=zookeepers,
+            temporary=directory is None,
+            origins=found.origins,
+        )
         try:
             cluster._start(brokers)
         except BaseException:
@@ -146,9 +179,10 @@ class LocalCluster:
             zookeeper=zookeeper.address,
             host=HOST,
             overrides=dict(overrides_of(self._settings)),
+            origins=self._origins,
         )
         for taken in assigned.values():
-            broker_id = store.allocate_broker_id() if isinstance(taken, Duty) else taken
+            broker_id = store.allocate_broker_id() if isinstance(taken, GuardianDuty) else taken
             self._guardians[broker_id] = Guardian(
                 broker_id,
                 assignment,
@@ -234,6 +268,7 @@ class LocalCluster:
                         f"--host={HOST}",
                         f"--mirror={self.mirror_path}",
                         f"--settings={json.dumps(overrides_of(self._settings))}",
+                        f"--origins={json.dumps(self._origins)}",
                         f"--needed-by={self._zookeeper.directory}",
                         f"--unused-s={self._unused_s}",
                     ),
@@ -315,7 +350,8 @@ class LocalCluster:
 
     @property
     def page(self) -> str | None:
-        """The address of the page that the controller's process serves, once it is known. None if there is none."""
+        """What to open to see the page that the controller's process serves, once it is known. None if there is none.
+        With certificates and no tokens it is a link that lets one browser in; after that this is the next link."""
         directory, deadline_s = self._controller.directory, time.monotonic() + PAGE_WAIT_S
         while (pid := self._controller.pid()) is not None and time.monotonic() < deadline_s:
             if is_told(directory, pid):

@@ -1,4 +1,4 @@
-"""What principals may do, and on what.
+"""What principals may do, and on what; or may not.
 
 | right          | on a topic, or on all whose names begin alike | on the cluster                                   |
 | -------------- | --------------------------------------------- | ------------------------------------------------ |
@@ -13,7 +13,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from ipaddress import ip_network
+from typing import Literal, NamedTuple, get_args
 
 from spark_replication.messages.envelope import Part
 from spark_replication.messages.introducing import PrincipalName
@@ -21,7 +23,10 @@ from spark_replication.model import require
 
 Right = Literal["describe", "read", "write", "alter", "cluster_action"]
 Kind = Literal["topic", "prefix", "cluster"]
+Effect = Literal["allow", "deny"]
 
+DENY: Effect = "deny"
+FROM = "from"  # a host or a network follows
 EVERYBODY = "*"  # in place of a principal: each that is let in
 
 _TOPIC_RIGHTS: frozenset[Right] = frozenset({"describe", "read", "write", "alter"})
@@ -47,8 +52,8 @@ class Need(NamedTuple):
 
 
 class Acl(Part, frozen=True, kw_only=True, order=True):
-    """A right of one principal. Its text is `alice write topic orders`, `bob read prefix orders-` or `carol alter
-    cluster`."""
+    """A right of one principal, or that it is denied. Its text is `alice write topic orders`, `bob read prefix
+    orders-`, `carol alter cluster`, `deny dave read topic orders` or `erin read topic orders from 10.1.0.0/16`."""
 
     #: Or EVERYBODY.
     principal: PrincipalName
@@ -56,6 +61,10 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
     kind: Kind
     #: The topic's, or what the names of topics begin with. Empty for the cluster.
     name: str = ""
+    #: Who is denied something may not do it, whatever else is said.
+    effect: Effect = "allow"
+    #: Of a network or a host: it says nothing of who calls from elsewhere. Empty: from anywhere.
+    host: str = ""
 
     def __post_init__(self) -> None:
         require_principal(self.principal)
@@ -63,6 +72,21 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
         require(self.right in rights, f"{self.right} is no right on a {self.kind}: {', '.join(sorted(rights))} are")
         is_named = self.name == "" if self.kind == "cluster" else _NAME.fullmatch(self.name) is not None
         require(is_named, f"{self.name!r} names no {self.kind}: letters, digits, `.`, `_` and `-`")
+        if self.host:
+            ip_network(self.host)
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.principal, self.right, self.kind, self.name)))
+        denied = DENY if self.effect == DENY else ""
+        place = f"{FROM} {self.host}" if self.host else ""
+        return " ".join(filter(None, (denied, self.principal, self.right, self.kind, self.name, place)))
+
+
+def words_of_acl(words: Sequence[str]) -> dict[str, str]:
+    """The words of an ACL's text, by the names of its fields. `deny` may be a principal's name, too: it is one where a
+    right follows."""
+    found: dict[str, str] = {}
+    if words[:1] == [DENY] and words[1:2] and words[1] not in get_args(Right):
+        found["effect"], words = DENY, words[1:]
+    if len(words) > 3 and words[-2] == FROM:
+        found["host"], words = words[-1], words[:-2]
+    return found | dict(zip(("principal", "right", "kind", "name", "more"), words, strict=False))

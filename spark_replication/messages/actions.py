@@ -18,6 +18,7 @@ from spark_replication.messages.commands import (
     LeaderAndIsr,
     ReplicaLogInfos,
     StopReplica,
+    TellNotes,
     UpdateMetadata,
 )
 from spark_replication.messages.descriptions import (
@@ -41,7 +42,16 @@ from spark_replication.messages.guarding import (
 from spark_replication.messages.introducing import Admission, Challenge, Introduce, Prove
 from spark_replication.messages.mending import BatchCopy, CopyBatch, DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
-from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
+from spark_replication.messages.observing import (
+    DescribePage,
+    DescribeSettings,
+    DescribeTokens,
+    GetMetrics,
+    KnownTokens,
+    MetricsText,
+    PageDescription,
+    ToldSettings,
+)
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
@@ -118,16 +128,16 @@ def _of_settings(asked: Configure) -> Iterable[Need]:
     return (Need("alter", asked.topic),)
 
 
+def _of_settings_in_force(asked: DescribeSettings) -> Iterable[Need]:
+    return (Need("describe"), *_described(None if asked.topic is None else [asked.topic]))
+
+
 # What is seen of an answer.
 
 
 def _seen_metadata(told: Metadata, sees: Sees) -> Metadata:
     """Without the mark, which another answer would have, too."""
     return replace(told, topics=tuple(topic for topic in told.topics if sees(topic.name)), mark="")
-
-
-def _seen_page(told: TopicPage, sees: Sees) -> TopicPage:
-    return replace(told, topics=tuple(topic for topic in told.topics if sees(topic.name)))
 
 
 def _seen_sizes(told: ReplicaSizes, sees: Sees) -> ReplicaSizes:
@@ -138,10 +148,11 @@ def _seen_sizes(told: ReplicaSizes, sees: Sees) -> ReplicaSizes:
 INTRODUCE = Action("introduce", Introduce, Challenge, None)
 PROVE = Action("prove", Prove, Admission, None)
 METADATA = Action("metadata", GetMetadata, Metadata, lambda asked: _described(asked.topics), _seen_metadata)
-DESCRIBE_TOPICS = Action(
-    "describe_topics", DescribeTopics, TopicPage, lambda asked: _described(asked.topics), _seen_page
-)
+# Whoever answers leaves out what may not be seen, before it makes pages of the rest.
+DESCRIBE_TOPICS = Action("describe_topics", DescribeTopics, TopicPage, lambda asked: _described(asked.topics))
 METRICS = Action("metrics", GetMetrics, MetricsText, _of_cluster("describe"))
+DESCRIBE_SETTINGS = Action("describe_settings", DescribeSettings, ToldSettings, _of_settings_in_force)
+DESCRIBE_TOKENS = Action("describe_tokens", DescribeTokens, KnownTokens, _of_cluster("describe"))
 
 # Served by brokers.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId, _nothing)
@@ -157,6 +168,7 @@ GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, Replica
 
 # Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))
+BROKER_NOTED = Action("broker_noted", TellNotes, Done, _of_cluster("cluster_action"))
 DISK_FAILED = Action("disk_failed", DiskFailed, Done, _of_cluster("cluster_action"))
 DISK_DAMAGED = Action("disk_damaged", DiskDamaged, Done, _of_cluster("cluster_action"))
 GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))

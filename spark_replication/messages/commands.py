@@ -182,12 +182,23 @@ class PutAside(Part, frozen=True, kw_only=True):
     until_ms: TimeMs
 
 
-class BrokerNotes(Part, frozen=True, kw_only=True):
+# omit_defaults: a controller that does not know the fields from `secrets` on can decode what has no trouble.
+class BrokerNotes(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What people are to know of a broker."""
 
     #: Of ZooKeeper's clock, where the broker's own is not believed (D3); below 0: it is behind.
     clock_ahead_ms: int = 0
     put_aside: tuple[PutAside, ...] = ()
+    #: Why its files of tokens, certificates and keys cannot be used as they are, and what holds meanwhile.
+    secrets: str = ""
+
+
+class TellNotes(Message, frozen=True, kw_only=True):
+    """Report what people are to know of this life of the broker, since it has changed."""
+
+    broker_id: BrokerId
+    broker_epoch: Epoch
+    notes: BrokerNotes
 
 
 class CommandAnswer(Message, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.envelope import Message, Part
@@ -84,7 +85,7 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Metadata(Message, frozen=True, kw_only=True):
-    """The answer to GetMetadata: what routing needs. Brokers leave the last six fields at their defaults."""
+    """The answer to GetMetadata: what routing needs. Brokers leave the last seven fields at their defaults."""
 
     cluster_id: str
     #: All registered brokers.
@@ -100,6 +101,9 @@ class Metadata(Message, frozen=True, kw_only=True):
     notes: dict[BrokerId, BrokerNotes] = msgspec.field(default_factory=dict)
     #: Why the mirror is not written; empty if it is.
     mirror_error: str = ""
+    #: Why the controller's files of tokens, certificates and keys cannot be used as they are. Unset if they can: a
+    #: client of an earlier release can decode that.
+    secrets: str | UnsetType = UNSET
     #: Names the description of all topics: one that differs has another mark. Empty where only some were asked for.
     mark: str = ""
     #: The topics are those of the answer with this mark, and left out.

@@ -7,6 +7,7 @@ introduce(name, nonce)          ───▶
 prove(all of it, HMAC of it)    ───▶
                                 ◀───     HMAC of it, ticket
 any call, with the ticket       ───▶
+                                ◀───     the answer, HMAC of it (AnswerProof)
 ```
 
 The server keeps nothing in between: the stamp is its own proof that it gave this nonce to this caller, not long ago.
@@ -19,8 +20,8 @@ from typing import Annotated
 import msgspec
 
 from spark_replication.messages.envelope import Message
-from spark_replication.messages.replication import Nonce, Port
-from spark_replication.model import Count
+from spark_replication.messages.replication import Nonce
+from spark_replication.model import Count, Port
 
 NAME_CHARACTERS_MAX = 255
 PROOF_BYTES = 32
@@ -64,3 +65,11 @@ class Admission(Message, frozen=True, kw_only=True):
     #: For the header of calls to this server.
     ticket: str
     lasts_ms: Count
+
+
+class AnswerProof(Message, frozen=True, kw_only=True):
+    """The last message of an answer to an action, for callers that want it: see transport.proofs.answer_proofs."""
+
+    proof: Proof
+    #: Whether the message before is the text of an error.
+    is_error: bool = False

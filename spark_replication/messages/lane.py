@@ -17,8 +17,8 @@ import msgspec
 from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.messages.quotas import Rate
 from spark_replication.messages.records import BatchMetadata, ReadTicket
-from spark_replication.messages.replication import Nonce, Port
-from spark_replication.model import Count, Offset
+from spark_replication.messages.replication import Nonce
+from spark_replication.model import Count, Offset, Port
 
 STREAMS_MAX = 1_000  # of a connection
 READS_MAX = 100  # of a connection, that are not answered

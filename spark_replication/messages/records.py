@@ -45,7 +45,7 @@ class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Ack(Part, frozen=True, kw_only=True):
+class PutAck(Part, frozen=True, kw_only=True):
     """The place of a batch that was stored."""
 
     #: The number of the batch in its stream, from 0. Only in AnswersTogether.
@@ -66,7 +66,7 @@ class Refusal(Part, frozen=True, kw_only=True):
 class AnswersTogether(Part, frozen=True, kw_only=True):
     """Answers to batches of a topic's stream, in the order in which they became known."""
 
-    answers: tuple[Ack | Refusal, ...]
+    answers: tuple[PutAck | Refusal, ...]
 
 
 class ReadTicket(Part, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from spark_replication.model import (
     EpochOrNone,
     Offset,
     PartitionNumber,
+    Port,
     TopicPartition,
 )
 
@@ -84,7 +85,6 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
-Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
 
@@ -94,7 +94,7 @@ class HelloFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="hell
     cluster_id: str
     broker_id: BrokerId
     broker_epoch: Epoch
-    #: Set if the follower has a token: then both sides prove that they know it (transport.handshake).
+    #: Set if the follower has a token: then both sides prove that they know it (transport.proofs.handshake).
     #: Whose token it is.
     name: str | msgspec.UnsetType = msgspec.UNSET
     #: The leader's, as the follower dialled it: what passes a connection on has another.

@@ -7,6 +7,9 @@
 | `/api/topics/NAME/NUMBER` | PartitionDetail |
 | `/api/brokers/ID` | BrokerDetail |
 | `/api/events?partition=&topic=&broker=&cause=&last=` | Events |
+| `/api/settings?topic=&broker=` | SettingsInForce, of all processes, of a broker, or of a topic by the controller |
+| `/api/acls` | AclsShown |
+| `/docs`, `/docs/PAGE` | HTML: the guide |
 | `/metrics`, `/brokers/ID/metrics` | Prometheus' text, of the controller and of a broker |
 | `/healthz` | text: 200 if the process lives |
 | `/readyz` | text: 200 if the cluster has a controller, and has answered within the last 10 s; else 503 |
@@ -20,12 +23,13 @@ from typing import Literal
 
 import msgspec
 
-from spark_replication.client.health import Health
-from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.health import Health
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, Scalar
+from spark_replication.view.conditions import Condition
+from spark_replication.view.problem import Mend
 
-PartitionCondition = Literal["leaderless", "under_min_isr", "under_replicated", "moving", "in_sync"]
 BrokerCondition = Literal["live", "stopping", "gone"]
 Role = Literal["leader", "in sync", "eligible", "not in sync"]
 
@@ -41,7 +45,8 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Encoded as a list in this order, since there may be 10,000 rows."""
 
     partition: int
-    condition: PartitionCondition
+    #: The worst that holds first; it is shown as that.
+    conditions: tuple[Condition, ...]
     leader: BrokerId | None
     leader_epoch: int
     partition_epoch: int
@@ -111,7 +116,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """Measures of the last ten minutes, as far as somebody was looking. Each list has a value for each of at_ms."""
+    """Measures of the last minutes, since the page's process has run. Each list has a value for each of at_ms."""
 
     at_ms: list[int]
     bytes: list[int | None]
@@ -125,6 +130,10 @@ class PartitionSize(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     bytes: int | None
     bytes_per_s: float | None
     lag: int | None
+    #: As its leader has them; without one, as its largest replica does.
+    log_start: int | None = None
+    high_watermark: int | None = None
+    log_end: int | None = None
 
 
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +160,9 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None
     #: How many records it lacks, as its leader sees it.
     lag: int | None
+    log_start: int | None
+    high_watermark: int | None
+    log_end: int | None
     error: str
 
 
@@ -165,6 +177,10 @@ class PartitionDetail(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str
     #: What mends that trouble.
     mend: str
+    #: The same, with each command by itself.
+    mends: list[Mend]
+    #: Where the guide tells more, as `operate#a-clock-is-wrong`; empty if nowhere.
+    guide: str
     move: ReassignmentDescription | None
     series: Series
     age: Age
@@ -182,6 +198,47 @@ class BrokerDetail(msgspec.Struct, frozen=True, kw_only=True):
     #: At most HOSTED_MAX of its replicas, those that are not in sync first; row.hosts counts all of them.
     hosted: list[Hosted]
     series: Series
+    age: Age
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    setting: str
+    value: Scalar
+    #: Where the value comes from, as core.settings_in_force has it.
+    origin: str
+    #: Who has it so: `controller`, `broker 1`.
+    processes: tuple[str, ...]
+
+
+class SettingsInForce(msgspec.Struct, frozen=True, kw_only=True):
+    #: Those that are no default first.
+    rows: tuple[SettingRow, ...] = ()
+    #: What is set for the cluster, as the controller has it, or else a broker. None: nobody says.
+    of_cluster: dict[str, Scalar] | None = None
+    #: Where each process keeps its files, a broker its logs: on its own host.
+    directories: dict[str, str] = {}
+    #: Why each of the others does not tell.
+    errors: dict[str, str] = {}
+    age: Age
+
+
+class AclRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """As messages.acls.Acl has it."""
+
+    principal: str
+    effect: str
+    right: str
+    kind: str
+    name: str
+    host: str
+
+
+class AclsShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty, with the error, if whoever this page asks as may not see them."""
+
+    acls: tuple[AclRow, ...] = ()
+    #: They may do everything that clients may. Empty: ACLs do not count.
+    super_users: tuple[str, ...] = ()
     age: Age
 
 

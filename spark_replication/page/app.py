@@ -20,10 +20,13 @@ from starlette.routing import Route
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.mirroring import EVENTS_MAX
 from spark_replication.model import number_of
+from spark_replication.page.answers import Age
+from spark_replication.page.connections import HEALTHZ, READYZ
 from spark_replication.page.document import Document
 from spark_replication.page.entry import refusal
+from spark_replication.page.guide import contents_html, guide_html
 from spark_replication.page.watch import Watch, events_asked
-from spark_replication.process.clock import now_ms
+from spark_replication.process.threads import now_ms
 
 HOLD_S = 2.0  # how long a viewer that has the newest version waits for the next
 FIRST_S = 5.0  # how long a viewer that has nothing waits until the cluster was asked
@@ -34,6 +37,7 @@ ZIP_LEVEL = 1  # zips 10,000 partitions in 5 ms
 ENCODED_MAX = 32  # answers of one version: one for each earlier version that viewers have
 
 JSON = "application/json"
+HTML = "text/html; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -80,8 +84,10 @@ class Pages:
     def app(self) -> Starlette:
         routes = [
             Route("/", self.page),
-            Route("/healthz", self.healthz),
-            Route("/readyz", self.readyz),
+            Route(HEALTHZ, self.healthz),
+            Route(READYZ, self.readyz),
+            Route("/docs", self.contents),
+            Route("/docs/{page:path}", self.docs),
             Route("/metrics", self.metrics),
             Route("/brokers/{broker:int}/metrics", self.metrics),
             Route("/api/view", self.view),
@@ -89,13 +95,29 @@ class Pages:
             Route("/api/topics/{topic}/{partition:int}", self.partition),
             Route("/api/brokers/{broker:int}", self.broker),
             Route("/api/events", self.events),
+            Route("/api/settings", self.settings),
+            Route("/api/acls", self.acls),
         ]
         handlers: Any = {HTTPException: _not_found, ReplicationError: _refused, Exception: _failed}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def page(self, request: Request) -> Response:
         self._watch.want()  # so that the cluster has answered by the time that the script asks
-        return _zipped(request, self._document.html, self._document.zipped, "text/html; charset=utf-8")
+        return _zipped(request, self._document.html, self._document.zipped, HTML)
+
+    def contents(self, request: Request) -> Response:
+        return self._documented(request, "The guide", contents_html())
+
+    def docs(self, request: Request) -> Response:
+        name = request.path_params["page"]
+        found = guide_html(name)
+        if found is None:
+            return refusal(404, "NOT_FOUND", f"the guide has no page {name[:100]!r}: /docs lists them")
+        return self._documented(request, *found)
+
+    def _documented(self, request: Request, title: str, body: str) -> Response:
+        html = self._document.docs(title, body)
+        return _zipped(request, html, gzip.compress(html, ZIP_LEVEL, mtime=0), HTML)
 
     async def healthz(self, _request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -158,7 +180,18 @@ class Pages:
             max(1, _number(request, "last", 200, EVENTS_MAX) or 1),
         )
         found = self._watch.events(asked)
-        return _json(request, found, f"{found.age.as_of_ms}{'' if not found.age.error else '-failed'}")
+        return _json(request, found, _mark_of(found.age))
+
+    def settings(self, request: Request) -> Response:
+        topic, broker = request.query_params.get("topic"), _number(request, "broker", None, 1 << 31)
+        if topic is not None and broker is not None:
+            raise InvalidRequest("the controller tells what holds for a topic: name a topic or a broker, not both")
+        found = self._watch.settings(broker if topic is None else topic)
+        return _json(request, found, _mark_of(found.age))
+
+    def acls(self, request: Request) -> Response:
+        found = self._watch.acls()
+        return _json(request, found, _mark_of(found.age))
 
 
 class _Encoded:
@@ -178,6 +211,10 @@ class _Encoded:
                 is_large = len(body) >= ZIPPED_FROM_BYTES
                 self._found[since] = (body, gzip.compress(body, ZIP_LEVEL, mtime=0) if is_large else None)
             return self._found[since]
+
+
+def _mark_of(age: Age) -> str:
+    return f"{age.as_of_ms}{'-failed' if age.error else ''}"
 
 
 def _json(request: Request, found: msgspec.Struct, mark: str) -> Response:

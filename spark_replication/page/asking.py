@@ -1,4 +1,5 @@
-"""The questions that the page asks a cluster (client.admin.Admin is one), and the sizes of logs as it keeps them."""
+"""The questions that the page asks a cluster (client.asking.admin.Admin is one), and the sizes of logs as it keeps
+them."""
 
 from __future__ import annotations
 
@@ -6,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
+from spark_replication.client.asking.told_settings import Process
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
 from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.messages.observing import ToldSettings
+from spark_replication.messages.requests import ToldAcls
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.page.history import Measure
 
@@ -30,6 +34,12 @@ class Cluster(Protocol):
         last: int = 50,
     ) -> list[ToldEvent]: ...
 
+    def settings(
+        self, process: Process = None, *, topic: str | None = None
+    ) -> Mapping[str, ToldSettings | ReplicationError]: ...
+
+    def acls(self) -> ToldAcls: ...
+
     def metrics(self, broker: BrokerId | None = None) -> str: ...
 
 
@@ -37,7 +47,9 @@ class Replica(NamedTuple):
     leads: bool
     topic_id: str
     bytes: int
-    #: The log end; None if unknown.
+    #: Where the log begins, the high watermark and the log end, as this replica has them; None if unknown.
+    start: int | None = None
+    high_watermark: int | None = None
     end: int | None = None
     #: How many records it lacks, as its leader sees it; None if unknown.
     lag: int | None = None
@@ -51,8 +63,10 @@ class Sizes(NamedTuple):
     #: Why each of the others did not answer.
     errors: Mapping[BrokerId, str]
 
-    def of(self, partition: TopicPartition, broker: BrokerId) -> Replica | None:
-        return self.told.get(broker, {}).get(partition)
+    def of(self, partition: TopicPartition, topic_id: str, broker: BrokerId) -> Replica | None:
+        """None, too, if what the broker has is left of an earlier topic of that name."""
+        found = self.told.get(broker, {}).get(partition)
+        return found if found is not None and found.topic_id == topic_id else None
 
     def measures(self) -> dict[TopicPartition, Measure]:
         """The measure of each partition, as its leader tells it; without one, as its largest replica does."""
@@ -110,6 +124,14 @@ def _replicas(told: Mapping[BrokerId, Iterable[ReplicaSize]]) -> dict[BrokerId, 
 
     def replica(broker: BrokerId, each: ReplicaSize) -> Replica:
         lag = 0 if each.leads else lags.get((each.topic_partition, each.topic_id, broker))
-        return Replica(each.leads, each.topic_id, each.bytes, each.log_end, lag)
+        return Replica(
+            leads=each.leads,
+            topic_id=each.topic_id,
+            bytes=each.bytes,
+            start=each.log_start,
+            high_watermark=each.high_watermark,
+            end=each.log_end,
+            lag=lag,
+        )
 
     return {broker: {each.topic_partition: replica(broker, each) for each in found} for broker, found in told.items()}

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from spark_replication.client.health import Health
-from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.health import Health
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 from spark_replication.page.answers import Age, BrokerRow, PartitionRow, Unchanged, View

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_replication.core.controller.health import problems
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.page.answers import (
     Age,
@@ -26,7 +25,9 @@ from spark_replication.page.answers import (
 from spark_replication.page.asking import Sizes
 from spark_replication.page.board import Board
 from spark_replication.page.history import History
-from spark_replication.storage.batches import schema_of_text
+from spark_replication.storage.format.batches import schema_of_text
+from spark_replication.view.health import problems
+from spark_replication.view.problem import mend_from
 
 HOSTED_MAX = 1_000
 COLUMNS_MAX = 500
@@ -54,7 +55,7 @@ def topic_detail(seen: Seen, name: str) -> TopicDetail | None:
         columns=columns,
         schema_error=schema_error,
         schema_version=told.config.schema_version,
-        sizes=[_size(seen, TopicPartition(name, row.partition), row) for row in rows],
+        sizes=[_size(seen, told, row) for row in rows],
         series=seen.history.of_topic(name),
         age=seen.age,
     )
@@ -71,8 +72,10 @@ def _columns(schema: str, topic: str) -> tuple[list[tuple[str, str]], str]:
     return [(each.name, str(each.type)[:TYPE_CHARACTERS_MAX]) for each in fields], ""
 
 
-def _size(seen: Seen, partition: TopicPartition, row: PartitionRow) -> PartitionSize:
-    has = [found for broker in row.replicas if (found := seen.sizes.of(partition, broker)) is not None]
+def _size(seen: Seen, topic: TopicMetadata, row: PartitionRow) -> PartitionSize:
+    partition = TopicPartition(topic.name, row.partition)
+    told = (seen.sizes.of(partition, topic.topic_id, broker) for broker in row.replicas)
+    has = [found for found in told if found is not None]
     best = max(has, key=lambda each: (each.leads, each.bytes), default=None)
     lags = [each.lag for each in has if each.lag is not None]
     return PartitionSize(
@@ -80,6 +83,9 @@ def _size(seen: Seen, partition: TopicPartition, row: PartitionRow) -> Partition
         bytes=None if best is None else best.bytes,
         bytes_per_s=seen.history.bytes_per_s(partition),
         lag=max(lags, default=None),
+        log_start=None if best is None else best.start,
+        high_watermark=None if best is None else best.high_watermark,
+        log_end=None if best is None else best.end,
     )
 
 
@@ -87,10 +93,13 @@ def partition_sizes(seen: Seen, partitions: Iterable[TopicPartition]) -> dict[To
     """The sizes of those of these partitions that exist."""
     found: dict[TopicPartition, PartitionSize] = {}
     for partition in partitions:
-        _told, rows = seen.board.topic(partition.topic) or (None, [])
+        shown = seen.board.topic(partition.topic)
+        if shown is None:
+            continue
+        told, rows = shown
         row = next((each for each in rows if each.partition == partition.partition), None)
         if row is not None:
-            found[partition] = _size(seen, partition, row)
+            found[partition] = _size(seen, told, row)
     return found
 
 
@@ -110,6 +119,7 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
         for each in problems(msgspec.structs.replace(metadata, topics=(only,)), frozenset())
         if each.subject == str(partition)
     ]
+    mends = [each.mend_of((each.subject,)) for each in trouble]
     return PartitionDetail(
         topic=topic,
         row=row,
@@ -118,7 +128,9 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
         last_known_elr=sorted(command.state.last_known_elr),
         recovering=command.state.recovering,
         trouble="; ".join(str(each) for each in trouble),
-        mend="; ".join(each.mend_of((each.subject,)) for each in trouble),
+        mend="; ".join(mends),
+        mends=[mend_from(each) for each in mends],
+        guide=next((each.guide for each in trouble if each.guide), ""),
         move=next((move for move in seen.board.moves if move.partition == str(partition)), None),
         series=seen.history.of_partition(partition),
         age=seen.age,
@@ -126,15 +138,18 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
 
 
 def _replica(seen: Seen, metadata: Metadata, command: PartitionCommand, broker: BrokerId) -> ReplicaRow:
-    has = seen.sizes.of(command.topic_partition, broker)
+    has = seen.sizes.of(command.topic_partition, command.topic_id, broker)
     return ReplicaRow(
         broker=broker,
         role=_role(command, broker),
         is_live=broker in metadata.brokers,
         is_adding=broker in command.adding,
         is_removing=broker in command.removing,
-        bytes=None if has is None or has.topic_id != command.topic_id else has.bytes,
+        bytes=None if has is None else has.bytes,
         lag=None if has is None else has.lag,
+        log_start=None if has is None else has.start,
+        high_watermark=None if has is None else has.high_watermark,
+        log_end=None if has is None else has.end,
         error=seen.sizes.errors.get(broker, ""),
     )
 
@@ -163,7 +178,7 @@ def broker_detail(seen: Seen, broker: BrokerId) -> BrokerDetail | None:
 
 
 def _hosted(seen: Seen, command: PartitionCommand, broker: BrokerId) -> Hosted:
-    has = seen.sizes.of(command.topic_partition, broker)
+    has = seen.sizes.of(command.topic_partition, command.topic_id, broker)
     return Hosted(
         topic=command.topic,
         partition=command.partition,

@@ -23,6 +23,8 @@ class Document:
         self.html = html.encode()
         self.zipped = gzip.compress(self.html, mtime=0)
         self._login = _read("login.html").replace("{{style}}", style)
+        self._linked = _read("login_link.html").replace("{{style}}", style)
+        self._docs = _read("docs.html").replace("{{style}}", style)
         #: The headers of every answer. They allow this very script and this very style alone.
         self.headers = {
             "Content-Security-Policy": "; ".join(
@@ -46,7 +48,16 @@ class Document:
         }
 
     def login(self, refused: str) -> str:
+        """The form that asks for a token."""
         return self._login.replace("{{refused}}", escape(refused))
+
+    def linked(self, refused: str) -> str:
+        """What is shown to who comes without the link that lets in."""
+        return self._linked.replace("{{refused}}", escape(refused))
+
+    def docs(self, title: str, body: str) -> bytes:
+        """A page of the guide. `body` is HTML."""
+        return self._docs.replace("{{title}}", escape(title)).replace("{{body}}", body).encode()
 
 
 def _read(name: str) -> str:

@@ -3,8 +3,9 @@
 The process that runs a cluster starts this one (`page.served`). Decoding, encoding and zipping the state of 10,000
 partitions holds Python's GIL: in the controller's process, elections would wait for it.
 
-This process prints the page's URL. It ends when its standard input ends, and so together with the process that started
-it, however that one ends.
+This process prints the page's URL, or the link that lets a browser in and, once that was used, the next one
+(`page.entry`). It ends when its standard input ends, and so together with the process that started it, however
+that one ends.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.page.served import REFUSED
 from spark_replication.page.server import PageServer
-from spark_replication.process.log_lines import log_as_text
-from spark_replication.process.niceness import come_last
+from spark_replication.process.logs import OwnOutput, log_as_text
+from spark_replication.process.processes import come_last
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.transport.security import Security, read_security
+from spark_replication.transport.security.security import Security, read_security
 
 DEADLINE_MS = 5_000  # of a question to the cluster: enough for a controller that hangs, and then a broker
 NICENESS = 10  # brokers and the controller come first where they share processors with the page
@@ -41,11 +43,10 @@ def serve_page(
     stopping: threading.Event,
     say: Callable[[str], None],
 ) -> None:
-    """Serve the page until `stopping` is set. `say` is called with its URL."""
+    """Serve the page until `stopping` is set. `say` is called with what to open, whenever that has changed."""
     with closing(Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)) as admin:
-        served = PageServer.start(admin, host=host, port=port, security=security)
+        served = PageServer.start(admin, host=host, port=port, security=security, say=say)
         try:
-            say(served.url)
             stopping.wait()
         finally:
             served.stop()
@@ -56,8 +57,9 @@ def main() -> int:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--log", type=Path, required=True, help="the file that standard error is")
     arguments = parser.parse_args()
-    log_as_text(logging.WARNING)
+    log_as_text(logging.WARNING, OwnOutput(sys.stderr, arguments.log))
     come_last(NICENESS)
     stopping = threading.Event()
     on_stop_signals(stopping.set)

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.model import BrokerId
-from spark_replication.page.answers import BrokerRow, PartitionCondition, PartitionRow, TopicRow
+from spark_replication.page.answers import BrokerRow, PartitionRow, TopicRow
 from spark_replication.page.asking import Sizes
 from spark_replication.page.history import Totals
-
-
-def condition_of(command: PartitionCommand) -> PartitionCondition:
-    """The worst condition that holds for the partition."""
-    state = command.state
-    if state.leader is None:
-        return "leaderless"
-    if len(state.isr) < len(command.replicas):
-        if len(state.isr) < state.min_isr:
-            return "under_min_isr"
-        return "moving" if command.adding else "under_replicated"
-    return "moving" if command.adding or command.removing else "in_sync"
+from spark_replication.view.conditions import conditions_of_command
 
 
 def partition_row(command: PartitionCommand, awaited: Awaited | None) -> PartitionRow:
     state = command.state
     return PartitionRow(
         partition=command.partition,
-        condition=condition_of(command),
+        conditions=conditions_of_command(command),
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         partition_epoch=command.partition_epoch,
@@ -51,7 +41,7 @@ def partition_rows(topic: TopicMetadata) -> list[PartitionRow]:
 
 
 def topic_row(name: str, rows: Sequence[PartitionRow]) -> TopicRow:
-    counts = Counter(row.condition for row in rows)
+    counts = Counter(chain.from_iterable(row.conditions for row in rows))
     return TopicRow(
         name=name,
         partitions=len(rows),

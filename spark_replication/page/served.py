@@ -15,15 +15,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from spark_replication.client.settings_file import overrides_of
+from spark_replication.client.finding.settings_file import overrides_of
 from spark_replication.config import Settings
 from spark_replication.messages.actions import DESCRIBE_PAGE
-from spark_replication.messages.observing import PageDescription
-from spark_replication.process.locked_process import last_lines
+from spark_replication.messages.observing import DescribePage, PageDescription
+from spark_replication.process.files import replace_secret
+from spark_replication.process.logs import rotate_unused
 from spark_replication.process.loopback import port_again
-from spark_replication.process.own_output import rotate_unused
-from spark_replication.transport.actions import Handled, handled
+from spark_replication.process.processes import last_lines
+from spark_replication.transport.flight.actions import Handled, handled
 
 LOOPBACK = "127.0.0.1"
 FILE_CHARACTERS_MAX = 1_000
@@ -49,8 +51,8 @@ class ServedPage:
         is_encrypted = settings.security_mode == "tls"
         may_leave = settings.security_token_file and (is_encrypted or settings.security_token_in_clear)
         self._host = host if may_leave else LOOPBACK
-        #: Its file `page` tells other processes the page's URL (empty if it is not served), and the pid of its guard.
-        #: The next guard serves the page at the same port.
+        #: Its file `page` tells other processes of this user the page's URL (empty if it is not served), and the pid of
+        #: its guard. The next guard serves the page at the same port.
         self._directory = directory
         self._url: str | None = None
         self._known = threading.Event()  # set once it is known where the page is served, or that it is not
@@ -65,8 +67,14 @@ class ServedPage:
 
     @property
     def url(self) -> str | None:
-        """The page's URL. None if it is not served, or not yet."""
+        """What to open: the page's address, or the link that lets one browser in. None if it is not served, or not
+        yet."""
         return self._url
+
+    @property
+    def address(self) -> str | None:
+        """Where the page is, for everybody: no link is in it."""
+        return None if self._url is None else urlsplit(self._url)._replace(path="/", query="").geturl()
 
     def wait_known(self, timeout_s: float) -> str | None:
         """Wait until it is known where the page is served, or that it is not. Return its URL, or None."""
@@ -116,9 +124,8 @@ class ServedPage:
             process = self._process = self._started(port)
         with process:
             assert process.stdout is not None
-            said = process.stdout.readline().decode(errors="replace").strip()
-            if said:
-                self._tell(said)
+            for line in process.stdout:
+                self._tell(line.decode(errors="replace").strip())
             return process.wait()
 
     def _port_before(self) -> int:
@@ -132,10 +139,11 @@ class ServedPage:
 
     def _started(self, port: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "spark_replication.page.process"]
-        place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}"]
-        rotate_unused(self._directory / LOG_FILE)
-        with (self._directory / LOG_FILE).open("ab") as log_file:
-            # A session of its own, since Ctrl-C is for the guard, and a session has a niceness (process.niceness).
+        log_path = self._directory / LOG_FILE
+        place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}", f"--log={log_path}"]
+        rotate_unused(log_path)
+        with log_path.open("ab") as log_file:
+            # A session of its own, since Ctrl-C is for the guard, and a session has a niceness (process.processes).
             process = subprocess.Popen(
                 [*command, *place],
                 stdin=subprocess.PIPE,
@@ -152,14 +160,19 @@ class ServedPage:
     def _tell(self, url: str | None) -> None:
         self._url = url
         with contextlib.suppress(OSError):  # whoever asks this process by RPC is answered all the same
-            (self._directory / FILE).write_text(f"{url or ''}\n{os.getpid()}\n", encoding="utf-8")
+            replace_secret(self._directory / FILE, f"{url or ''}\n{os.getpid()}\n")
         self._known.set()
 
 
-def page_action(url: Callable[[], str | None]) -> Handled:
-    """The action that tells where the page is served. `url` is called for each request: the page starts later than the
+def page_action(page: Callable[[], ServedPage | None]) -> Handled:
+    """The action that tells where the page is served. `page` is called for each request: the page starts later than the
     server of this action."""
-    return handled(DESCRIBE_PAGE, lambda _asked: PageDescription(url=url()))
+
+    def describe(_asked: DescribePage) -> PageDescription:
+        served = page()
+        return PageDescription(url=None if served is None else served.address)
+
+    return handled(DESCRIBE_PAGE, describe)
 
 
 def is_told(directory: Path, guard: int) -> bool:
@@ -182,8 +195,11 @@ def _told(directory: Path) -> tuple[str, str]:
 
 
 def _port_of(url: str | None) -> int:
-    text = "" if url is None else url.rstrip("/").rpartition(":")[2]
-    return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 16 else 0
+    """0 if there is none."""
+    try:
+        return urlsplit(url or "").port or 0
+    except ValueError:
+        return 0
 
 
 def _close_input(process: subprocess.Popen[bytes]) -> None:

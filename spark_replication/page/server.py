@@ -6,19 +6,20 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import uvicorn
 
 from spark_replication.errors import StartFailed
 from spark_replication.page.app import Bell, Pages
 from spark_replication.page.asking import Cluster
+from spark_replication.page.connections import FewWarnings, PageConnection
 from spark_replication.page.document import Document
-from spark_replication.page.entry import Entry
-from spark_replication.page.watch import Watch
+from spark_replication.page.entry import LOGIN, Entry, LoginLink
+from spark_replication.page.watch import SELDOM_S, Watch
 from spark_replication.process.loopback import is_loopback, require_loopback
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 
-CONNECTIONS_MAX = 256  # beyond these, uvicorn answers 503
 BACKLOG = 64
 ENDING_S = 1  # for requests that are under way
 STOP_S = 5.0
@@ -26,23 +27,36 @@ START_S = 10.0
 
 log = logging.getLogger(__name__)
 
+_FEW_WARNINGS = FewWarnings()
+
 
 class PageServer:
     """Use `start`. The caller closes the cluster, after `stop`."""
 
-    def __init__(self, cluster: Cluster, listener: socket.socket, host: str, security: Security) -> None:
+    def __init__(
+        self, cluster: Cluster, listener: socket.socket, host: str, security: Security, say: Callable[[str], None]
+    ) -> None:
         bell = Bell()
         self._bell = bell
-        self.watch = Watch(cluster, bell.ring)
+        self.watch = Watch(cluster, bell.ring, seldom_s=SELDOM_S)
         # On loopback nobody listens in: TLS is not needed.
         context = None if security.tls is None or is_loopback(host) else security.tls.as_server
+        port = listener.getsockname()[1]
+        self.url = f"{'http' if context is None else 'https'}://{_named(host)}:{port}/"
+        self._say = say
+        self._link = None
+        if security.tokens is None and security.knows_clients:
+            self._link = LoginLink(f"{self.url.rstrip('/')}{LOGIN}", say)
+        tokens = security.tokens
+        if tokens is not None and security.super_users:  # it shows everything
+            tokens = tokens.only(security.super_users)
         document = Document()
         entry = Entry(
             Pages(self.watch, bell, document).app(),
             document,
-            # It shows everything.
-            security.tokens.only(security.super_users) if security.tokens and security.super_users else security.tokens,
+            self._link or tokens,
             time.time,
+            port=port,
             is_encrypted=context is not None,
         )
         config = uvicorn.Config(
@@ -54,22 +68,26 @@ class PageServer:
             proxy_headers=False,
             lifespan="off",
             ws="none",
-            http="h11",
-            limit_concurrency=CONNECTIONS_MAX,
+            http=PageConnection,
             timeout_graceful_shutdown=ENDING_S,
         )
         config.load()
         config.ssl = context
+        logging.getLogger("uvicorn.error").addFilter(_FEW_WARNINGS)
         self._listener = listener
         self._server = uvicorn.Server(config)
         # uvicorn handles signals on the main thread only, so it leaves them alone here.
         self._thread = threading.Thread(target=self._serve, name="page-server", daemon=True)
-        self.url = f"{'http' if context is None else 'https'}://{_named(host)}:{listener.getsockname()[1]}/"
 
     @classmethod
-    def start(cls, cluster: Cluster, *, host: str, port: int, security: Security) -> PageServer:
+    def start(
+        cls, cluster: Cluster, *, host: str, port: int, security: Security, say: Callable[[str], None]
+    ) -> PageServer:
         """Serve the page at this host and port, 0 for any that is free. The host is loopback, unless there is a token
-        that may be sent there. Raises StartFailed if that port cannot be had."""
+        that may be sent there. Raises StartFailed if that port cannot be had.
+
+        say: called with what to open: the page's URL, or each link that lets one browser in.
+        """
         if security.tokens is None:
             require_loopback(host, "the page is for loopback alone without a token. Set security.token.file")
         elif not is_loopback(host):
@@ -85,7 +103,7 @@ class PageServer:
             raise StartFailed(
                 f"no page on {host}:{port}: {error.strerror}. Is the port in use? See page.port"
             ) from error
-        served = cls(cluster, listener, host, security)
+        served = cls(cluster, listener, host, security, say)
         served._begin()
         return served
 
@@ -98,6 +116,10 @@ class PageServer:
         if not self._server.started:
             self.stop()
             raise StartFailed(f"the page at {self.url} was not served within {START_S:.0f} s: see the log")
+        if self._link is None:
+            self._say(self.url)
+        else:
+            self._link.tell()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._listener])

@@ -1,4 +1,5 @@
-"""Watches the cluster while somebody looks at the page. All viewers share one question, and its answer is kept.
+"""Watches the cluster while somebody looks at the page, and seldom while nobody does, so that its charts are there
+before somebody looks. All viewers share one question, and its answer is kept.
 
 Each kind of question has a thread and an age of its own, so that none waits for another: who leads what, how large logs
 are, and what caused the present trouble.
@@ -13,18 +14,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_replication.client.health import Health, health_of
-from spark_replication.client.replica_sizes import moving_of, reassignments_of
+from spark_replication.client.asking.health import Health, health_of
+from spark_replication.client.asking.replica_sizes import moving_of, reassignments_of
 from spark_replication.core.moves.planning import named_partition
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.page.answers import (
+    AclsShown,
     Age,
     BrokerDetail,
     Events,
     PartitionDetail,
     PartitionSize,
+    SettingsInForce,
     TopicDetail,
     Unchanged,
     View,
@@ -35,10 +38,13 @@ from spark_replication.page.details import Seen, broker_detail, partition_detail
 from spark_replication.page.history import History
 from spark_replication.page.looking import Look
 from spark_replication.page.recent_events import RecentEvents
-from spark_replication.process.clock import now_ms
+from spark_replication.page.recent_settings import RecentAcls, RecentSettings, SettingsOf
+from spark_replication.process.threads import now_ms
 
 LOOK_S = 0.5  # what has happened is seen after half a second at most, if the cluster is not too large
 SIZES_S = 2.0
+# While nobody looks. Less than history.GAP_MS, so that the charts have no gaps.
+SELDOM_S = 15.0
 CAUSES_S = 1.0
 CAUSES_KEPT_S = 2.0  # then the question is repeated: the mirror may learn of a cause a moment later
 REASONS_MAX = 100
@@ -49,11 +55,14 @@ CLUSTER, SIZES = "cluster", "sizes"
 class Watch:
     """Thread-safe."""
 
-    def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, changed: Callable[[], None], *, seldom_s: float | None = None) -> None:
+        """seldom_s: how often the cluster is asked while nobody looks, from the start on. None: not at all."""
         self._cluster = cluster
         #: Called whenever there is something new to show, on the thread of a question.
         self._changed = changed
         self._events = RecentEvents(cluster)
+        self._settings = RecentSettings(cluster)
+        self._acls = RecentAcls(cluster)
         self._causes = _Causes(self._events)
         self._showing = threading.Lock()  # held while showing, so that nothing older replaces what is shown
         self._lock = threading.Lock()  # guards what follows; never held while the cluster is asked
@@ -62,14 +71,17 @@ class Watch:
         self._sizes: Sizes = NO_SIZES
         self._health: tuple[Metadata, _Told, Health] | None = None
         self._metadata: Metadata | None = None
-        self._look = Look("page-look", self._ask_cluster, self._show, LOOK_S)
-        self._size_look = Look("page-sizes", self._ask_sizes, self._show, SIZES_S)
+        self._look = Look("page-look", self._ask_cluster, self._show, LOOK_S, seldom_s=seldom_s)
+        self._size_look = Look("page-sizes", self._ask_sizes, self._show, SIZES_S, seldom_s=seldom_s)
         self._cause_look = Look("page-causes", self._causes.ask, lambda: None, CAUSES_S)
         self._looks = (self._look, self._size_look, self._cause_look)
+        self._is_kept_up = seldom_s is not None
 
     def start(self) -> None:
         for look in self._looks:
             look.start()
+        if self._is_kept_up:
+            self.want()
 
     def stop(self) -> None:
         for look in self._looks:
@@ -139,7 +151,9 @@ class Watch:
 
         found = health_of(metadata, remembered)
         self._causes.wanted = wanted
-        found = msgspec.structs.replace(found, reasons=found.reasons[:REASONS_MAX])
+        found = msgspec.structs.replace(
+            found, reasons=found.reasons[:REASONS_MAX], incidents=found.incidents[:REASONS_MAX]
+        )
         self._health = (metadata, told, found)
         return found
 
@@ -190,6 +204,12 @@ class Watch:
 
     def events(self, asked: DescribeEvents) -> Events:
         return self._events.about(asked)
+
+    def settings(self, of: SettingsOf) -> SettingsInForce:
+        return self._settings.about(of)
+
+    def acls(self) -> AclsShown:
+        return self._acls.about(None)
 
     def metrics(self, broker: BrokerId | None) -> str:
         return self._cluster.metrics(broker)

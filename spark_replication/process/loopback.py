@@ -1,5 +1,5 @@
-"""Where a process listens: on this host alone unless transport.security allows more, and at the port that it had
-before."""
+"""Where a process listens: on this host alone unless transport.security.security allows more, and at the port that it
+had before."""
 
 from __future__ import annotations
 

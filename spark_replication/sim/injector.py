@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.cluster import SimulatedCluster

@@ -61,7 +61,7 @@ def check_session(
         )
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a guardian's task runs."""
 
     host: str
@@ -156,17 +156,17 @@ class BarrierJobs:
 
         return self._jvm.answer(count, {})
 
-    def places_of(self, group: str) -> dict[int, Place]:
+    def places_of(self, group: str) -> dict[int, TaskPlace]:
         """Where each guardian of a submission is that has begun."""
 
-        def ask() -> dict[int, Place]:
+        def ask() -> dict[int, TaskPlace]:
             store, places = self._context._jsc.sc().statusStore(), {}
             # The executor's host comes first, before the task's own: a local master has two names for itself.
             host_of = {str(executor.id()): _host(executor) for executor in _executors(store)}
             for stage in self._stages(group):
                 for task in _each(store.taskList(stage, 0, GUARDIANS_MAX)):
                     executor = str(task.executorId())
-                    places[int(task.index())] = Place(host_of.get(executor, str(task.host())), executor)
+                    places[int(task.index())] = TaskPlace(host_of.get(executor, str(task.host())), executor)
             return places
 
         return self._jvm.answer(ask, {})

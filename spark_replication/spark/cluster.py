@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spark_replication.client.admin import Admin
-from spark_replication.client.settings_file import overrides_of, read_settings
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.finding.settings_file import given_settings, overrides_of
 from spark_replication.config import Settings
-from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described
 from spark_replication.core.guardianship import Patience, missing, must_step_aside, shortages
+from spark_replication.core.settings_in_force import GivenSettings
 from spark_replication.errors import (
     InvalidRequest,
     NotController,
@@ -41,11 +41,11 @@ from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.live.own_secrets import with_own_secrets
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.guarding import Guarding, Order
-from spark_replication.mirror.feed import MirrorThread
-from spark_replication.mirror.paths import path_of
+from spark_replication.mirror.delta.paths import path_of
+from spark_replication.mirror.telling.feed import MirrorThread
 from spark_replication.model import BrokerId
 from spark_replication.page.served import ServedPage, page_action
-from spark_replication.process.clock import now_ms
+from spark_replication.process.threads import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
 from spark_replication.spark.cluster_file import OwnClusterFile, make_data_directory
 from spark_replication.spark.fleet import Fleet, KnownBrokers
@@ -53,11 +53,13 @@ from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_ser
 from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
-from spark_replication.storage.broker_directory import read_identity
-from spark_replication.transport.security import read_security, require_own_brokers
+from spark_replication.storage.directory.broker_directory import read_identity
+from spark_replication.transport.security.security import read_security, require_own_brokers
+from spark_replication.view import health
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.login import require_protected
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.certificates import ZOOKEEPER
 from spark_replication.zookeeper_server.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -93,10 +95,16 @@ class SparkCluster:
     """A cluster on Spark, made by `start`. It is a context manager: leaving it stops everything."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, brokers: int, wanted: Callable[[], bool] = lambda: True
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        brokers: int,
+        wanted: Callable[[], bool] = lambda: True,
+        origins: Mapping[str, str] = {},
     ) -> None:
         self.directory = Path(settings.data_dir).resolve()
         self.settings = settings
+        self._origins = dict(origins)
         self.security = read_security(settings)
         self._spark = spark
         self._brokers = brokers
@@ -119,7 +127,7 @@ class SparkCluster:
     def start(
         cls,
         spark: SparkSession,
-        config: str | Path | Mapping[str, Any] | Settings | None = None,
+        config: str | Path | Mapping[str, Any] | Settings | GivenSettings | None = None,
         brokers: int = 3,
         *,
         wanted: Callable[[], bool] = lambda: True,
@@ -134,8 +142,10 @@ class SparkCluster:
         started; brokers that had served before are left alone."""
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
-        settings = config if isinstance(config, Settings) else read_settings(config)
-        cluster = cls(spark, settings, brokers, wanted)
+        if isinstance(config, Settings):
+            config = GivenSettings(config)
+        found = config if isinstance(config, GivenSettings) else given_settings(config)
+        cluster = cls(spark, found.settings, brokers, wanted, found.origins)
         cluster._jobs.check(brokers)
         try:
             cluster._start()
@@ -157,7 +167,7 @@ class SparkCluster:
             self.settings = with_own_secrets(self.settings, self.directory)
             self.security = read_security(self.settings)
             self._zookeeper = Keeper.start(
-                self.directory / "zookeeper",
+                self.directory / ZOOKEEPER,
                 ZOOKEEPER_TIMEOUT_S,
                 unused_s=self.settings.broker_lease_ms / 1_000,
                 login=self.security.zookeeper,
@@ -173,6 +183,7 @@ class SparkCluster:
             host=host,
             seat=self.directory / "driver",
             settings=self.settings,
+            origins=self._origins,
             security=self.security,
             mirror_path=self.mirror_path,
             retinue=Retinue(
@@ -181,7 +192,7 @@ class SparkCluster:
                 self._fleet.dead_thread,
                 lambda seen: [*self._problems_of_zookeeper(), *self._problems(seen)],
             ),
-            actions=[*self._fleet.actions, page_action(lambda: None if self._page is None else self._page.url)],
+            actions=[*self._fleet.actions, page_action(lambda: self._page)],
         )
         self._driver.start()
         self._spark_watch.start()
@@ -307,6 +318,7 @@ class SparkCluster:
             zookeeper=zookeeper,
             host=LOOPBACK,
             overrides=dict(overrides_of(self.settings)),
+            origins=self._origins,
         )
         self._fleet.muster(
             Posting(
@@ -357,7 +369,8 @@ class SparkCluster:
 
     @property
     def page(self) -> str | None:
-        """The URL at which this driver serves the page, once it is known; None if it serves none."""
+        """What to open to see the page of this driver, once it is known; None if it serves none. With certificates and
+        no tokens it is a link that lets one browser in; after that this is the next link."""
         return None if self._page is None else self._page.wait_known(PAGE_WAIT_S)
 
     @property

@@ -17,8 +17,8 @@ from pathlib import Path
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import Value, decode, encode
-from spark_replication.process.own_directory import shared_directory
-from spark_replication.storage.state_files import read_file, replace_file
+from spark_replication.process.files import shared_directory
+from spark_replication.storage.disk.state_files import read_file, replace_file
 
 CLUSTER_FILE = "cluster.json"
 

@@ -29,10 +29,10 @@ from spark_replication.live.guarding.guardian import SHUT_DOWN_TIMEOUT_S
 from spark_replication.messages.actions import GUARDING
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order
 from spark_replication.model import BrokerId, Registration
-from spark_replication.process.worker import Worker, name_of_dead
-from spark_replication.spark.barrier_jobs import Place
+from spark_replication.process.threads import Worker, name_of_dead
+from spark_replication.spark.barrier_jobs import TaskPlace
 from spark_replication.spark.guardian_task import Posting
-from spark_replication.transport.actions import Handled, handled
+from spark_replication.transport.flight.actions import Handled, handled
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 STEADY_S = 30.0  # a job that ran this long is followed by the next without back-off
@@ -58,7 +58,7 @@ class Jobs(Protocol):
 
     def slots_by_host(self) -> dict[str, int]: ...
 
-    def places_of(self, group: str) -> dict[int, Place]: ...
+    def places_of(self, group: str) -> dict[int, TaskPlace]: ...
 
     def are_to_go(self, executors: Collection[str]) -> frozenset[str]: ...
 
@@ -80,7 +80,7 @@ class _Submission:
         self.controller_epoch = posting.controller_epoch
         self.guardians = guardians
         #: Where each guardian is, as far as Spark has said.
-        self.places: Mapping[int, Place] = {}
+        self.places: Mapping[int, TaskPlace] = {}
         self.began = time.monotonic()
         self.failure: ReplicationError | None = None
         self.group = f"spark_replication-fleet-{posting.controller_epoch}-{posting.submission}"

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.guardianship import Duty, Sight, assign, check_reach
+from spark_replication.core.guardianship import GuardianDuty, Sight, assign, check_reach
 from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import read_broker_file
@@ -26,9 +26,9 @@ from spark_replication.messages.actions import BROKER_DIED, GUARDING
 from spark_replication.messages.guarding import BrokerDied, Guarding, Order, Serving
 from spark_replication.model import BrokerId
 from spark_replication.process.loopback import is_loopback
-from spark_replication.storage.broker_directory import boot_id
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security, read_security
+from spark_replication.storage.directory.broker_directory import boot_id
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security, read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -94,12 +94,12 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
         report=report,
     )
     guardian = None
-    if duty is Duty.IDLE:
+    if duty is GuardianDuty.IDLE:
         log.warning("no directory of brokers %s is on this host: its guardian idles", list(posting.known))
     else:
         host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
         guardian = Guardian(
-            _new_id(posting, settings, security) if isinstance(duty, Duty) else duty,
+            _new_id(posting, settings, security) if isinstance(duty, GuardianDuty) else duty,
             msgspec.structs.replace(posting.assignment, host=host),
             Lease(posting.controller_epoch, context.taskAttemptId()),
             settings=settings,

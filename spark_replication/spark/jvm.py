@@ -89,15 +89,23 @@ def jvm_errors() -> tuple[type[Exception], ...]:
 
 def context_of(spark: SparkSession) -> SparkContext:
     """The session's context. Raises InvalidConfig for a session of Spark Connect, whose driver is another process."""
+    if speaks_connect(spark):
+        raise InvalidConfig(
+            "this session speaks Spark Connect, so its driver is another process, and only there can a cluster be "
+            "started: use spark-submit, or SparkSession.builder.master(…)"
+        )
+    return spark.sparkContext
+
+
+def speaks_connect(spark: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect, which has no context."""
     from pyspark.errors import PySparkAttributeError
 
     try:
-        return spark.sparkContext
-    except PySparkAttributeError as error:
-        raise InvalidConfig(
-            "this session speaks Spark Connect, so its driver is another process, and only there can a cluster be "
-            "started or its format be registered: use spark-submit, or SparkSession.builder.master(…)"
-        ) from error
+        _ = spark.sparkContext
+    except PySparkAttributeError:
+        return True
+    return False
 
 
 def _work(asked: queue.SimpleQueue[Callable[[], None] | None]) -> None:

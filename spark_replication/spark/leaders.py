@@ -10,9 +10,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DateType, IntegralType, NullType, StringType
 
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.keys import KEY_TYPES, SEPARATOR
-from spark_replication.mirror.load import load_partitions
-from spark_replication.mirror.paths import mirror_path
+from spark_replication.mirror.asking.load import load_partitions
+from spark_replication.mirror.delta.paths import mirror_path
+from spark_replication.mirror.tables.keys import KEY_TYPES, SEPARATOR
 from spark_replication.spark.session import java_reason
 from spark_replication.spark.views import led_partitions, readable
 
@@ -27,7 +27,7 @@ def with_leader(topic: str, *, key: str | Sequence[str], mirror: str | None = No
     `df.transform(sr.with_leader("orders", key=["id"], mirror=path))`. No ZooKeeper is asked, and no row passes through
     Python.
 
-    The partition is the one that Producer.send(key=...) chooses for the bytes of the key; mirror.keys says which
+    The partition is the one that Producer.send(key=...) chooses for the bytes of the key; mirror.tables.keys says which
     those are. The columns of a leader are null until one has confirmed that it leads: wait, or send by any broker. Each
     query, and each micro-batch of a stream, reads the tables anew. Executors must reach them at the same path.
 

@@ -9,27 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_replication.client.bootstrap import parse_bootstrap
-from spark_replication.client.settings_file import overrides_of
+from spark_replication.client.finding.bootstrap import parse_bootstrap
+from spark_replication.client.finding.settings_file import overrides_of
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.paths import mirror_path
+from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.model import Scalar
 from spark_replication.spark.datasource.data_source import ReplicatedLog
 from spark_replication.spark.datasource.options import SECURITY, as_options
 from spark_replication.spark.datasource.writing import ADAPTIVE_STREAMS
-from spark_replication.spark.jvm import context_of
+from spark_replication.spark.jvm import speaks_connect
 from spark_replication.spark.views import register_views
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+IN_A_PIPELINE = "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE"  # Spark's condition
 
 
 def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str | None = None) -> None:
-    """Register `format("replicated_log")`, for queries that name no bootstrap and no mirror themselves, and make the
-    views of `views.register_views` of the tables below `mirror` (the mirror.path of a cluster). With neither argument,
-    use the tables below the default data directory.
+    """Register `format("replicated_log")` in a session of this process or of Spark Connect, for queries that name no
+    bootstrap and no mirror themselves, and make the views of `views.register_views` of the tables below `mirror` (the
+    mirror.path of a cluster). With neither argument, use the tables below the default data directory.
 
     Raises InvalidRequest if the session has no Delta, or if there are no tables, and InvalidConfig if `bootstrap` is
     none."""
@@ -71,9 +73,28 @@ def require_our_python(command: str) -> None:
 
 
 def register_format(spark: SparkSession, defaults: Mapping[str, Scalar | None]) -> None:
-    """Register the format. `defaults` are the options of queries that do not name them."""
-    require_our_python(context_of(spark).pythonExec)
-    spark.conf.set(FILTER_PUSHDOWN, "true")
-    spark.conf.set(ADAPTIVE_STREAMS, "false")
+    """Register the format. `defaults` are the options of queries that do not name them. Of a session of Spark Connect,
+    nobody can say here which Python its server starts: that has to have this package, too."""
+    if not speaks_connect(spark):
+        require_our_python(spark.sparkContext.pythonExec)
+    _set(spark, {FILTER_PUSHDOWN: "true", ADAPTIVE_STREAMS: "false"})
     told = type("RegisteredLog", (ReplicatedLog,), {"defaults": as_options(defaults)})
     spark.dataSource.register(told)
+
+
+def _set(spark: SparkSession, wanted: Mapping[str, str]) -> None:
+    """Set these settings unless they are set so. Raises InvalidRequest where a session takes none, as the one of a
+    declarative pipeline while its definitions are read."""
+    for name, value in wanted.items():
+        if spark.conf.get(name, None) == value:
+            continue
+        try:
+            spark.conf.set(name, value)
+        except PySparkException as error:
+            if not (error.getCondition() or "").startswith(IN_A_PIPELINE):
+                raise
+            lines = ", ".join(f'{each}: "{wanted[each]}"' for each in wanted)
+            raise InvalidRequest(
+                f"the definitions of a pipeline may not set {name}: add to `configuration` in its spark-pipeline.yml: "
+                f"{lines}"
+            ) from error

@@ -1,4 +1,7 @@
-"""A Spark session with Delta, from the jars that `make setup` put beside the Python packages: it downloads nothing."""
+"""A Spark session with Delta, from the jars that `make setup` put beside the Python packages: it downloads nothing.
+
+Where there are none, as after `pip install`, Spark fetches them by its own packages, the first time.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -19,6 +22,8 @@ from spark_replication.errors import StartFailed
 from spark_replication.process.java import COMPILE_QUICKLY, find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+#: With what it depends on. `.ci/delta_jars.py` has them one by one.
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 LOOPBACK = "127.0.0.1"
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose JVM runs
 UNTOLD_MASTER = "local[*]"  # what spark-submit takes where nobody names one
@@ -28,12 +33,23 @@ JVM_END_TIMEOUT_S = 20.0
 _WITHOUT_A_WORD = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
+def session(
+    app_name: str = "spark_replication", *, master: str | None = None, config: Mapping[str, str] = {}
+) -> SparkSession:
+    """A Spark session with Delta, as SparkClusters and streams into tables need it: that of spark-submit in a program
+    that it runs, or else one on this machine.
+
+    `config` are settings of Spark, over those chosen here. A session of this process that has Delta already is returned
+    as it is. Raises StartFailed.
+    """
+    return build_session(app_name, master or submitted_master() or "local[*]", config)
+
+
 def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, str] = {}) -> SparkSession:
-    """A session with Delta. `extra` are settings of Spark, over those chosen here. A session of this process that has
-    Delta already is returned as it is."""
+    """As `session`, with this master."""
     running = SparkSession.getActiveSession()
     if running is not None and DELTA_EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
-        raise StartFailed("a Spark session without Delta runs in this process: stop it first, or build it here")
+        raise StartFailed("a Spark session without Delta runs in this process: stop it first, or make it by sr.session")
     if GATEWAY not in os.environ:
         find_java("Spark")
     # Executors on this host must run the Python that has the project's packages.
@@ -41,7 +57,7 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.appName(app_name).master(master)
-    settings = {**_delta_settings(), **_driver_settings(java_options()), **_local_settings(master), **extra}
+    settings = {**_jars(delta_jars()), **_DELTA, **_driver_settings(java_options()), **_local_settings(master), **extra}
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
@@ -86,31 +102,46 @@ def java_reason(error: Exception) -> str:
 
 
 def delta_jars() -> list[Path]:
-    directory = Path(sys.prefix) / "delta-jars"
-    jars = sorted(directory.glob("*.jar"))
-    if not jars:
-        raise StartFailed(f"Delta's jars are not in {directory}: run `make setup`")
-    return jars
+    """None after `pip install`."""
+    return sorted((Path(sys.prefix) / "delta-jars").glob("*.jar"))
 
 
-def _delta_settings() -> dict[str, str]:
-    return {
-        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
-        "spark.sql.extensions": DELTA_EXTENSION,
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The tables are small: with Delta's default of 50 partitions a MERGE takes 7 to 27 s in place of 2.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.shuffle.partitions": "4",
-        # Without it the data source cannot be told which partitions and offsets a query asks for.
-        "spark.sql.python.filterPushdown.enabled": "true",
-        # How often Spark looks again where executors were lost just as guardians were submitted.
-        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-        # How long the two sides of a result wait for each other: on a busy machine Spark's 15 s were too short.
-        "spark.python.authenticate.socketTimeout": "60s",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
+def _jars(jars: Sequence[Path]) -> dict[str, str]:
+    """The settings by which driver and executors have Delta's jars."""
+    if GATEWAY not in os.environ:
+        return {"spark.jars": ",".join(map(str, jars))} if jars else {"spark.jars.packages": DELTA_PACKAGE}
+    # spark-submit's JVM runs already: `spark.jars` hands jars to executors, and the driver sees only what its class
+    # loader is given.
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    assert jvm is not None, "it is initialized"
+    told = [jar for jar in SparkConf().get("spark.jars", "").split(",") if jar]
+    names = {jar.rpartition("/")[2] for jar in told}
+    if not jars and not any("delta-spark" in name for name in names):
+        raise StartFailed(f"Delta's jars are not here: give spark-submit `--packages {DELTA_PACKAGE}`")
+    missing = [jar for jar in jars if jar.name not in names]
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()  # spark-submit's, for the application
+    for jar in missing:
+        loader.addURL(jvm.java.net.URL(jar.as_uri()))
+    return {"spark.jars": ",".join([*told, *map(str, missing)])}
+
+
+_DELTA = {
+    "spark.sql.extensions": DELTA_EXTENSION,
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The tables are small: with Delta's default of 50 partitions a MERGE takes 7 to 27 s in place of 2.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "4",
+    # Without it the data source cannot be told which partitions and offsets a query asks for.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # How often Spark looks again where executors were lost just as guardians were submitted.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    # How long the two sides of a result wait for each other: on a busy machine Spark's 15 s were too short.
+    "spark.python.authenticate.socketTimeout": "60s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
 
 
 def java_options() -> str:

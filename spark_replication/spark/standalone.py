@@ -19,7 +19,7 @@ import pyspark
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.java import QUICK_START
-from spark_replication.process.locked_process import last_lines
+from spark_replication.process.processes import last_lines
 from spark_replication.spark.session import kept_classes
 
 HOST = "127.0.0.1"

@@ -12,7 +12,7 @@ from spark_replication.live.controller.host import ControllerHost
 from spark_replication.live.guarding.guardian import SHUT_DOWN_TIMEOUT_S
 from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
-from spark_replication.transport.actions import call
+from spark_replication.transport.flight.actions import call
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 

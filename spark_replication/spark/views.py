@@ -8,21 +8,33 @@ from contextlib import contextmanager
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.events import EVENTS
-from spark_replication.mirror.load import load_partition_changes, load_partitions, load_table
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.paths import mirror_path
-from spark_replication.mirror.status import STATUS
-from spark_replication.mirror.topics import TOPICS
+from spark_replication.mirror.asking.load import load_partition_changes, load_partitions, load_table
+from spark_replication.mirror.delta.paths import mirror_path
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.events import EVENTS
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.status import STATUS
+from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.spark.session import DELTA_EXTENSION, java_reason
+from spark_replication.view.conditions import IN_SQL
 
 ROUTES = ("topic", "partition", "leader", "leader_epoch", "host", "port", "address", "topic_id")
-LEADERSHIPS = ("topic", "partition", "leader", "leader_epoch", "kind", "why", "because", "cause")
+# Expressions are in SQL: those of pyspark.sql.functions differ between this process's sessions and Spark Connect's.
+_OF_PARTITION = "OVER (PARTITION BY topic, partition ORDER BY number)"
+LEADERSHIPS = (
+    *("topic", "partition", "leader", "leader_epoch", "at AS since", f"lead(at) {_OF_PARTITION} AS until"),
+    *("kind", "why", "because", "cause"),
+)
+LED = (
+    *("partitions.topic", "partitions.partition", "brokers.broker AS leader"),
+    "CASE WHEN brokers.broker IS NOT NULL THEN partitions.leader_epoch END AS leader_epoch",
+    *("brokers.host", "brokers.port", "concat(brokers.host, ':', CAST(brokers.port AS STRING)) AS address"),
+    "partitions.topic_id",
+)
 LEADERLESS = ("topic", "partition", "waiting_for", "replicas", "elr", "last_known_leader", "changed_at")
 
 
@@ -39,7 +51,8 @@ def register_views(spark: SparkSession, path: str) -> None:
     | routes | partitions whose leader has confirmed that it leads, and where it is reached |
     | leaderless | partitions without a leader, and what each waits for |
     | under_min_isr | partitions that refuse acks=all writes |
-    | under_replicated | partitions with replicas that are not in sync, which a reassignment may be adding |
+    | under_replicated | partitions with replicas out of sync, other than those that a reassignment is adding |
+    | moving | partitions to which a reassignment adds replicas, or from which it removes some |
     | not_preferred | partitions led by another replica than the first |
 
     Raises InvalidRequest if the session has no Delta, or if there are no tables."""
@@ -54,9 +67,10 @@ def register_views(spark: SparkSession, path: str) -> None:
             "leaderships": leaderships(spark, path),
             "status": load_table(spark, STATUS, path),
             "routes": led_partitions(spark, path).where("leader IS NOT NULL").select(*ROUTES),
-            "leaderless": partitions.where("leader IS NULL").select(*LEADERLESS),
-            "under_min_isr": partitions.where("size(isr) < min_isr"),
-            "under_replicated": partitions.where("size(isr) < size(replicas)"),
+            "leaderless": partitions.where(IN_SQL["leaderless"]).select(*LEADERLESS),
+            "under_min_isr": partitions.where(IN_SQL["under_min_isr"]),
+            "under_replicated": partitions.where(IN_SQL["under_replicated"]),
+            "moving": partitions.where(IN_SQL["moving"]),
             "not_preferred": partitions.where("leader <> replicas[0]"),
         }
         for name, view in views.items():
@@ -65,33 +79,21 @@ def register_views(spark: SparkSession, path: str) -> None:
 
 def leaderships(spark: SparkSession, path: str) -> DataFrame:
     """Who led each partition, as far back as events are kept. A null leader means that nobody led from then on."""
-    of_partition = Window.partitionBy("topic", "partition").orderBy("number")
-    leads = sql.struct("leader", "leader_epoch")
-    changes = (
+    return (
         load_table(spark, EVENTS, path)
         .where("partition IS NOT NULL")
-        .withColumn("before", sql.lag(leads).over(of_partition))
-        .where(sql.col("before").isNull() | ~leads.eqNullSafe(sql.col("before")))
+        .selectExpr("*", f"lag(struct(leader, leader_epoch)) {_OF_PARTITION} AS before")
+        .where("before IS NULL OR NOT struct(leader, leader_epoch) <=> before")
+        .selectExpr(*LEADERSHIPS)
     )
-    until = sql.lead("at").over(of_partition).alias("until")
-    return changes.select(*LEADERSHIPS[:4], sql.col("at").alias("since"), until, *LEADERSHIPS[4:])
 
 
 def led_partitions(spark: SparkSession, path: str) -> DataFrame:
     """All partitions. The columns of a leader are null if it has not confirmed that it leads, or is not registered."""
-    brokers = load_table(spark, BROKERS, path).where("NOT deleted")
-    partitions = load_partitions(spark, path)
+    brokers = load_table(spark, BROKERS, path).where("NOT deleted").alias("brokers")
+    partitions = load_partitions(spark, path).alias("partitions")
     leads = (partitions["leader"] == brokers["broker"]) & (partitions["active_epoch"] == partitions["leader_epoch"])
-    return partitions.join(brokers, leads, "left").select(
-        partitions["topic"],
-        partitions["partition"],
-        brokers["broker"].alias("leader"),
-        sql.when(brokers["broker"].isNotNull(), partitions["leader_epoch"]).alias("leader_epoch"),
-        brokers["host"],
-        brokers["port"],
-        sql.concat(brokers["host"], sql.lit(":"), brokers["port"].cast("string")).alias("address"),
-        partitions["topic_id"],
-    )
+    return partitions.join(brokers, leads, "left").selectExpr(*LED)
 
 
 def history(spark: SparkSession, topic: str, partition: int, *, mirror: str | None = None) -> DataFrame:
@@ -131,6 +133,6 @@ def readable(spark: SparkSession, path: str, advice: str = "Name the mirror.path
         if DELTA_EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
             raise InvalidRequest(
                 f"this Spark session has no Delta ({reason}): set spark.sql.extensions={DELTA_EXTENSION} with Delta's "
-                "jars before it starts, or make it with spark_replication.spark.session.build_session"
+                "jars before it starts, or make it by sr.session()"
             ) from error
         raise InvalidRequest(f"Spark cannot read the tables at {path} ({reason}). {advice}") from error

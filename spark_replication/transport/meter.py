@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from operator import add
 from typing import NamedTuple
 
+from pyarrow import flight
+
 from spark_replication.errors import ReplicationError
 from spark_replication.ports import Records
-from spark_replication.storage.index import ENTRY_BYTES
+from spark_replication.storage.format.index import ENTRY_BYTES
 
 #: Upper bounds of the histograms.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -83,11 +85,16 @@ class Meter:
 
     @contextmanager
     def refusing(self, kind: str) -> Iterator[None]:
-        """Counts a ReplicationError that is raised within as a refusal."""
+        """Counts an error that is raised within as a refusal."""
         try:
             yield
         except ReplicationError as error:
             self.refused(kind, error.code)
+            raise
+        except flight.FlightError:  # it is counted already
+            raise
+        except Exception:
+            self.refused(kind, ReplicationError.code)
             raise
 
     def durations(self) -> dict[str, Took]:

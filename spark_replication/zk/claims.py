@@ -6,7 +6,17 @@ import logging
 from typing import TypeVar, assert_never
 
 from spark_replication.core.claims import claim
-from spark_replication.core.claims.claim import Attempts, Claim, Kind, Place, Put, Refused, Remove, Seen, Settled
+from spark_replication.core.claims.claim import (
+    Attempts,
+    Claim,
+    ClaimRefused,
+    ClaimSettled,
+    Kind,
+    NodeAsRead,
+    NodePlace,
+    NodeWrite,
+    Remove,
+)
 from spark_replication.errors import CorruptState, NotReady, ReplicationError
 from spark_replication.model import (
     ABSENT,
@@ -41,13 +51,13 @@ def perform(session: Session, wanted: Claim[Claimed]) -> Claimed:
     attempts = Attempts(wanted)
     while True:
         decision = attempts.after_reading({place: _seen(session, place) for place in wanted.reads})
-        if isinstance(decision, Refused):
+        if isinstance(decision, ClaimRefused):
             raise decision.error
-        if isinstance(decision, Settled) or _is_stored(session, tuple(map(_operation, decision.operations))):
+        if isinstance(decision, ClaimSettled) or _is_stored(session, tuple(map(_operation, decision.operations))):
             return decision.claimed
 
 
-def _seen(session: Session, place: Place) -> Seen[Value] | None:
+def _seen(session: Session, place: NodePlace) -> NodeAsRead[Value] | None:
     path = _path(place)
     node = session.read_now(path)
     if node is None:
@@ -57,7 +67,7 @@ def _seen(session: Session, place: Place) -> Seen[Value] | None:
     except CorruptState as error:
         log.error("%s", error)
         value = error
-    return Seen(value, node.version, is_mine=node.owner == session.id)
+    return NodeAsRead(value, node.version, is_mine=node.owner == session.id)
 
 
 def _is_stored(session: Session, operations: tuple[Operation, ...]) -> bool:
@@ -79,17 +89,17 @@ def _is_stored(session: Session, operations: tuple[Operation, ...]) -> bool:
 def _operation(wanted: claim.Operation) -> Operation:
     path = _path(wanted.place)
     match wanted:
-        case Put(version=version, value=value):
+        case NodeWrite(version=version, value=value):
             if version == ABSENT:
                 return Create(path, encode(value), ephemeral=wanted.place.kind in EPHEMERAL)
             return SetData(path, encode(value), version)
         case Remove(version=version):
             return Delete(path, version)
-        case claim.Check(version=version):
+        case claim.NodeCheck(version=version):
             return Check(path, version)
 
 
-def _path(place: Place) -> str:
+def _path(place: NodePlace) -> str:
     match place.kind:
         case Kind.CONTROLLER:
             return paths.CONTROLLER

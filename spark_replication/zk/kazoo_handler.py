@@ -2,6 +2,8 @@
 
 - An error that ends one of kazoo's threads is reported to the session, which ends.
 - The connection thread is woken by a counter that never fills up.
+- What TLS has decrypted is not waited for. A record may hold several answers, and what is read of it is no longer in
+  the socket.
 - A server is trusted by `zookeeper.tls.ca.file` alone, and for the host that was asked for. kazoo would trust whoever
   this machine trusts, and by itself any host.
 
@@ -15,15 +17,20 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from spark_replication.errors import InvalidConfig
-from spark_replication.process.named_files import load_pair, read_named
-from spark_replication.zk.login import CERTIFICATE, KEY
+from spark_replication.process.files import Care, load_pair, read_named
+from spark_replication.zk.login import CA, CERTIFICATE, KEY
+
+# A server that is just starting may take a connection and never answer on it. kazoo gives each server of the list a
+# share of the session timeout to answer. With one share for a single server the session would be over before the next
+# try.
+CONNECT_SHARES_MIN = 4
 
 
 class _Counter:
@@ -80,18 +87,38 @@ class NeverBlockingHandler(SequentialThreadingHandler):  # type: ignore[misc] # 
         use_ssl: bool = False,
         **files: Any,
     ) -> socket.socket:
+        context = tls_context(**files) if use_ssl else None
         connection = socket.create_connection(address, timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return _context(**files).wrap_socket(connection, server_hostname=hostname) if use_ssl else connection
+        if context is None:
+            return connection
+        # A server that hangs takes the connection, and shakes no hands: the next one is to be asked in time.
+        connection.settimeout(None if timeout is None else timeout / CONNECT_SHARES_MIN)
+        return context.wrap_socket(connection, server_hostname=hostname)
+
+    def select(
+        self, readable: Sequence[Any], writable: Sequence[Any], exceptional: Sequence[Any], timeout: float | None = None
+    ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """As `select` does, but what TLS has decrypted already can be read, too: kazoo would wait until more comes."""
+        decrypted = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not decrypted:
+            found: tuple[Sequence[Any], Sequence[Any], Sequence[Any]] = super().select(
+                readable, writable, exceptional, timeout
+            )
+            return found
+        others = [each for each in readable if each not in decrypted]
+        ready, writable, exceptional = super().select(others, writable, exceptional, 0)
+        return [*decrypted, *ready], writable, exceptional
 
 
-def _context(*, ca: str, certfile: str | None = None, keyfile: str | None = None, **_: Any) -> ssl.SSLContext:
+def tls_context(*, ca: str, certfile: str | None = None, keyfile: str | None = None, **_: Any) -> ssl.SSLContext:
+    """The context of a client. Its files are read anew."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(ca)
-    if certfile is not None and keyfile is not None:
-        try:
-            load_pair(context, read_named(CERTIFICATE, certfile), read_named(KEY, keyfile, secret=True))
-        except (InvalidConfig, ValueError) as error:
-            raise OSError(f"no certificate to show to ZooKeeper: {error}") from error  # kazoo then tries again
+    try:
+        context.load_verify_locations(cadata=read_named(CA, ca, Care.TRUST).decode("ascii"))
+        if certfile is not None and keyfile is not None:
+            load_pair(context, read_named(CERTIFICATE, certfile), read_named(KEY, keyfile, Care.SECRET))
+    except (InvalidConfig, ValueError) as error:
+        raise OSError(f"no TLS to ZooKeeper: {error}") from error  # kazoo then tries again
     return context

@@ -13,11 +13,13 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidConfig
-from spark_replication.process.named_files import read_named
+from spark_replication.process.files import Care, read_named
+from spark_replication.process.loopback import is_loopback
 from spark_replication.zk import paths
 
 _AUTH = "zookeeper.auth.file"
-_CA = "zookeeper.tls.ca.file"
+CA = "zookeeper.tls.ca.file"
+_IN_CLEAR = "zookeeper.login.in.clear"
 CERTIFICATE = "zookeeper.tls.certificate.file"
 KEY = "zookeeper.tls.key.file"
 _FOR_ALL_TO_READ = (paths.BROKER_IDS, paths.BROKER_EPOCHS)
@@ -31,6 +33,10 @@ class Login:
     digest: str = field(default="", repr=False)
     #: Files of TLS, by the names of kazoo's arguments. kazoo reads them again with each connection.
     tls: tuple[tuple[str, str], ...] = ()
+    #: Whether `digest` may cross a network that anybody may listen to.
+    in_clear: bool = False
+    #: Where an embedded ZooKeeper of this user may be: a client finds the files of TLS there, if it is asked for none.
+    data_dir: str = ""
 
     @property
     def owns(self) -> bool:
@@ -44,6 +50,18 @@ class Login:
             {"default_acl": CREATOR_ALL_ACL, "auth_data": [("digest", self.digest)]} if self.owns else {}
         )
         return {**given, "use_ssl": True, **dict(self.tls)} if self.tls else given
+
+    def require_may_be_sent(self, address: str) -> None:
+        """Raises InvalidConfig if whoever listens on the way to this ZooKeeper would learn the login. address:
+        host:port,…"""
+        if not self.owns or self.tls or self.in_clear:
+            return
+        for server in address.split(","):
+            if not is_loopback(server.rpartition(":")[0].strip("[]")):
+                raise InvalidConfig(
+                    f"the login of {_AUTH} would cross the network to {server} in the clear: set {CA}, or "
+                    f"{_IN_CLEAR}=true if nobody listens there"
+                )
 
     def acl_of(self, path: str) -> list[ACL]:
         """Who may do what with the node at this path; empty: with the chroot."""
@@ -59,22 +77,33 @@ NOBODY = Login()
 def read_login(settings: Settings) -> Login:
     """Raises InvalidConfig, which names the setting, if a file cannot be used."""
     digest = _read_digest(settings.zookeeper_auth_file) if settings.zookeeper_auth_file else ""
-    return Login(digest=digest, tls=_tls(settings))
-
-
-def require_protected(settings: Settings) -> None:
-    """Raises InvalidConfig if whoever reaches ZooKeeper could do what security.mode keeps strangers from."""
-    if settings.security_mode == "none" or settings.zookeeper_auth_file or settings.zookeeper_unprotected:
-        return
-    raise InvalidConfig(
-        f"security.mode={settings.security_mode} keeps nobody out who reaches the ZooKeeper at "
-        f"{settings.zookeeper_connect} and rewrites what is there: set {_AUTH}, or zookeeper.unprotected=true if "
-        "something else keeps strangers from it"
+    return Login(
+        digest=digest, tls=_tls(settings), in_clear=settings.zookeeper_login_in_clear, data_dir=settings.data_dir
     )
 
 
+def require_protected(settings: Settings) -> None:
+    """Raises InvalidConfig if whoever reaches ZooKeeper could do what security.mode keeps strangers from, or whoever
+    listens on the way to it."""
+    if settings.security_mode == "none":
+        return
+    where = f"the ZooKeeper at {settings.zookeeper_connect}"
+    if not settings.zookeeper_auth_file:
+        if settings.zookeeper_unprotected:
+            return
+        raise InvalidConfig(
+            f"security.mode={settings.security_mode} keeps nobody out who reaches {where} and rewrites what is there: "
+            f"set {_AUTH}, or zookeeper.unprotected=true if something else keeps strangers from it"
+        )
+    if settings.security_mode == "tls" and not settings.zookeeper_tls_ca_file and not settings.zookeeper_login_in_clear:
+        raise InvalidConfig(
+            f"security.mode=tls hides nothing that goes to {where}, the login of {_AUTH} included: set {CA}, or "
+            f"{_IN_CLEAR}=true if nobody listens there"
+        )
+
+
 def _read_digest(path: str) -> str:
-    text = read_named(_AUTH, path, secret=True).decode("utf-8", errors="replace").strip()
+    text = read_named(_AUTH, path, Care.SECRET).decode("utf-8", errors="replace").strip()
     user, colon, password = text.partition(":")
     if not (user and colon and password and text.isprintable() and text.isascii()):
         raise InvalidConfig(f"{_AUTH}={path} does not hold one line USER:PASSWORD of visible ASCII characters")
@@ -91,11 +120,11 @@ def _tls(settings: Settings) -> tuple[tuple[str, str], ...]:
         raise InvalidConfig(f"{CERTIFICATE} and {KEY} go together: set both, or neither")
     if not ca:
         if certificate:
-            raise InvalidConfig(f"{CERTIFICATE} needs {_CA}: it says whose certificates to trust")
+            raise InvalidConfig(f"{CERTIFICATE} needs {CA}: it says whose certificates to trust")
         return ()
-    read_named(_CA, ca)
+    read_named(CA, ca, Care.TRUST)
     if not certificate:
         return (("ca", ca),)
     read_named(CERTIFICATE, certificate)
-    read_named(KEY, key, secret=True)
+    read_named(KEY, key, Care.SECRET)
     return (("ca", ca), ("certfile", certificate), ("keyfile", key))

@@ -21,6 +21,7 @@ from spark_replication.model import (
     BrokerId,
     ClusterInfo,
     ClusterSettings,
+    ControllerInfo,
     PartitionState,
     Registration,
     TopicConfig,
@@ -104,6 +105,11 @@ class Reading:
         (node,) = self._session.read_each([paths.CLUSTER])
         cluster = None if node is None else self._value(node, ClusterInfo, paths.CLUSTER)
         return "" if cluster is None else cluster.cluster_id
+
+    def controller(self) -> ControllerInfo | None:
+        """The process that commands. None if there is none, or if its node cannot be read."""
+        (node,) = self._session.read_each([paths.CONTROLLER])
+        return None if node is None else self._value(node, ControllerInfo, paths.CONTROLLER)
 
     def settings(self) -> ClusterSettings:
         """The cluster's settings; none if they cannot be read."""

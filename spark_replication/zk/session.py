@@ -35,7 +35,7 @@ from spark_replication.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
-from spark_replication.zk.kazoo_handler import NeverBlockingHandler
+from spark_replication.zk.kazoo_handler import CONNECT_SHARES_MIN, NeverBlockingHandler
 from spark_replication.zk.login import NOBODY, Login
 from spark_replication.zk.multi_read import multi_read_async
 from spark_replication.zk.operations import (
@@ -64,10 +64,6 @@ REQUESTS_IN_FLIGHT_MAX = 200
 # Many reads in one request save kazoo's CPU. Not more: the largest nodes are topics of 512 KB, and ZooKeeper holds a
 # whole answer in memory.
 READS_IN_MULTI_MAX = 32
-# A server that is just starting may take a connection and never answer on it. kazoo gives each server of the list a
-# share of the session timeout to answer. With one share for a single server the session would be over before the next
-# try.
-CONNECT_SHARES_MIN = 4
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 
@@ -153,6 +149,7 @@ class Session:
         login: Login = NOBODY,
     ) -> Session:
         """A session that is connected, and whose chroot exists. connect_timeout_ms: None for request_timeout_ms."""
+        login.require_may_be_sent(address)
         session = cls(
             address,
             chroot,
@@ -174,8 +171,8 @@ class Session:
             if isinstance(error, (kazoo_errors.AuthFailedError, kazoo_errors.NoAuthError)):
                 raise InvalidConfig(f"ZooKeeper at {address} refuses these credentials: {error!r}") from error
             raise BrokerNotAvailable(
-                f"no ZooKeeper answers at {address} within {wait_ms} ms ({type(error).__name__}): "
-                "start it, or correct the address"
+                f"no ZooKeeper answers at {address} within {wait_ms} ms ({type(error).__name__}): start it, or correct "
+                f"the address{_of_tls(login)}"
             ) from error
         return session
 
@@ -534,6 +531,10 @@ def _acls_of(answer: tuple[list[ACL], Any]) -> list[ACL]:
 def _with_attempts(address: str) -> str:
     servers = address.split(",")
     return ",".join(servers * -(-CONNECT_SHARES_MIN // len(servers)))
+
+
+def _of_tls(login: Login) -> str:
+    return "" if login.tls else ". If it serves TLS alone, as an embedded one with security does, set zookeeper.tls.…"
 
 
 def _put_at(answers: queue.SimpleQueue[tuple[int, Answer]], place: int, outcome: Answer) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed, StartGivenUp
-from spark_replication.process.locked_process import LockedProcess, last_lines
-from spark_replication.process.own_directory import own_directory
+from spark_replication.process.files import own_directory
+from spark_replication.process.processes import LockedProcess, last_lines
+from spark_replication.zk.login import Login
+from spark_replication.zk.session import NotPermitted, Session
+from spark_replication.zookeeper_server.certificates import client_login, make_certificates, tls_directory
 from spark_replication.zookeeper_server.layout import (
     ServerPlace,
     check_servers,
@@ -24,6 +28,7 @@ from spark_replication.zookeeper_server.layout import (
     forget_places,
     ports_file,
     server_directories,
+    servers_made,
     stored_places,
     taken_port,
 )
@@ -35,6 +40,9 @@ from spark_replication.zookeeper_server.server import PortTaken, ServerProcess
 PORT_ATTEMPTS_MAX = 5  # at the first start, when another process takes a port that was just free
 STOP_TIMEOUT_S = 10.0
 HUNG_STOP_TIMEOUT_S = 1.0  # a server that hangs does not react to SIGTERM either
+SESSION_MS = 4_000
+ANSWER_MS = 10_000
+TOP = ["zookeeper"]  # what a ZooKeeper has that nobody has written to
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +77,11 @@ class EmbeddedZooKeeper:
             check_servers(path, servers)  # another process may have made it meanwhile
             places = stored_places(path)
             if places is None:
-                return cls._start_first(path, servers, deadline, wanted)
+                is_new = servers_made(path) is None
+                found = cls._start_first(path, servers, deadline, wanted)
+                if is_new:
+                    found._require_untouched()
+                return found
             found = cls(path, places)
             found._run(deadline, wanted, ports_known=True)
             return found
@@ -85,6 +97,11 @@ class EmbeddedZooKeeper:
     def address(self) -> str:
         """The addresses of all servers: a client goes on to the next when one is lost."""
         return ",".join(server.place.address for server in self.servers)
+
+    @property
+    def login(self) -> Login:
+        """What its servers ask of a client: it may connect then, and owns nothing."""
+        return client_login(self.directory)
 
     @property
     def pids(self) -> list[int]:
@@ -122,12 +139,55 @@ class EmbeddedZooKeeper:
             if server.pid == pid and not server.is_heard(deadline):
                 _end_hung(server)
 
+    def require_protocol(self, *, tls: bool) -> None:
+        """Raise StartFailed if a server lives that speaks otherwise to its clients."""
+        for server in self.servers:
+            if server.alive() and server.speaks_tls != tls:
+                why = (
+                    "it was started without security, or by an earlier version, and does not speak TLS"
+                    if tls
+                    else f"it speaks TLS, and its certificates are gone from {self.directory}"
+                )
+                raise StartFailed(
+                    f"the ZooKeeper in {server.place.directory} (pid {server.pid}) lives, and is not adopted: {why}. "
+                    "End the clusters and brokers that use it, then it by `spark-replication zookeeper stop "
+                    f"--directory {self.directory}`, and start again"
+                )
+
+    def _require_untouched(self) -> None:
+        """Raise StartFailed if anybody has written to the servers since this start has made them. Nothing of that is
+        believed: it goes, and the next start makes them anew."""
+        found = self._top()
+        if found == TOP:
+            return
+        self.stop()
+        forget_places(self.directory)
+        for server in self.servers:
+            shutil.rmtree(server.place.directory / "data", ignore_errors=True)
+        raise StartFailed(
+            f"another process wrote {', '.join(sorted(set(found) - set(TOP)))} to the ZooKeeper in {self.directory} "
+            "before its first start was complete. All of it is removed: see who that is, and start again"
+        )
+
+    def _top(self) -> list[str]:
+        session = Session.connect(
+            self.address, "", session_timeout_ms=SESSION_MS, request_timeout_ms=ANSWER_MS, login=self.login
+        )
+        try:
+            session.sync_now()
+            return session.children_now("/")
+        except NotPermitted:
+            return ["an ACL"]
+        finally:
+            session.close()
+
     def _run(self, deadline: float, wanted: Callable[[], bool], *, ports_known: bool) -> None:
         """Start the servers. If none lived before, a failure ends those that were started, unless it is StartGivenUp.
         The part of an ensemble that lived is left alone.
 
         With `ports_known`, clients know the addresses: a port that is taken is waited for.
         """
+        self.require_protocol(tls=tls_directory(self.directory) is not None)
         lived = self.alive()
         if not lived and len(self.servers) > 1:
             make_quorum_secret(self.directory)
@@ -189,6 +249,17 @@ class EmbeddedZooKeeper:
             f"the ZooKeeper in {silent.place.directory} (pid {silent.pid}) answered no client in time. Its log, "
             f"{silent.log_path}, ends with:\n{last_lines(silent.log_path)}"
         )
+
+
+def serve_over_tls(directory: Path) -> None:
+    """Have the ZooKeeper of this directory speak TLS alone from its next start on, for ever. Raises StartFailed if it
+    lives, and does not."""
+    if tls_directory(directory) is not None:
+        return
+    found = EmbeddedZooKeeper.found_in(directory)
+    if found is not None:
+        found.require_protocol(tls=True)
+    make_certificates(directory)
 
 
 def stop_directory(directory: str | os.PathLike[str], timeout_s: float = STOP_TIMEOUT_S) -> None:

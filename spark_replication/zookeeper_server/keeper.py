@@ -15,14 +15,16 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from spark_replication.errors import ReplicationError, StartGivenUp
-from spark_replication.process.worker import Worker
+from spark_replication.process.threads import Worker
 from spark_replication.zk.login import NOBODY, Login
 from spark_replication.zk.protecting import protect_all
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.certificates import client_login
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.locks import Use, unused
 from spark_replication.zookeeper_server.patience import Backoff, Hang
@@ -238,7 +240,11 @@ def close_to_others(zookeeper: EmbeddedZooKeeper, login: Login) -> None:
     if not login.owns:
         return
     session = Session.connect(
-        zookeeper.address, "", session_timeout_ms=SESSION_MS, request_timeout_ms=PROTECT_MS, login=login
+        zookeeper.address,
+        "",
+        session_timeout_ms=SESSION_MS,
+        request_timeout_ms=PROTECT_MS,
+        login=replace(login, tls=zookeeper.login.tls),
     )
     try:
         protect_all(session)
@@ -255,13 +261,18 @@ class _Client:
 
     def __init__(self, server: ServerProcess) -> None:
         self._address = server.place.address
+        self._directory = server.place.shared
         self._session: Session | None = None
 
     def is_answered(self) -> bool:
         try:
             if self._session is None or self._session.lost:
                 self._session = Session.connect(
-                    self._address, "", session_timeout_ms=SESSION_MS, request_timeout_ms=ANSWER_MS
+                    self._address,
+                    "",
+                    session_timeout_ms=SESSION_MS,
+                    request_timeout_ms=ANSWER_MS,
+                    login=client_login(self._directory),
                 )
             # A read is answered after the writes before it: a server whose disk hangs does not answer.
             return self._session.connected and self._session.read_now("/") is not None

@@ -16,6 +16,7 @@ import msgspec
 from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
 from spark_replication.model import Value, decode, encode, require
 from spark_replication.process.loopback import free_ports
+from spark_replication.process.whole_files import replace_text
 
 HOST = "127.0.0.1"
 SERVER_COUNTS = (1, 3)  # two servers survive no more failures than one does
@@ -61,6 +62,11 @@ class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         return f"{HOST}:{self.client}"
+
+    @property
+    def shared(self) -> Path:
+        """The directory of all servers of this ZooKeeper."""
+        return self.directory if self.peering is None else self.directory.parent
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -148,13 +154,6 @@ def taken_port(place: ServerPlace) -> int | None:
             except OSError:
                 return port
     return None
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write the file whole or not at all: others may read it meanwhile."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text)
-    fresh.replace(path)
 
 
 def _places(directory: Path, ensemble: Ensemble) -> tuple[ServerPlace, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed, StartGivenUp
-from spark_replication.process import file_locks
+from spark_replication.process.files import is_lock_taken, let_lock_go, take_lock
 
 STARTING_FILE = "starting"
 USERS_FILE = "users"
@@ -47,14 +47,14 @@ class Use:
         if lock is not None:
             with lock:
                 # Closing is not enough: a child that is just being forked has the file open, too.
-                file_locks.let_go(lock.fileno())
+                let_lock_go(lock.fileno())
 
 
 def is_used(directory: Path) -> bool:
     """Whether ZooKeeper has a user. True also while the last user stops the servers."""
     try:
         with _opened(directory / USERS_FILE) as lock:
-            return file_locks.is_taken(lock.fileno())
+            return is_lock_taken(lock.fileno())
     except FileNotFoundError:  # a person has removed the directory
         return False
 
@@ -66,13 +66,13 @@ def unused(directory: Path) -> Iterator[bool]:
         yield True
         return
     with _opened(directory / USERS_FILE) as lock:
-        if not file_locks.take(lock.fileno()):
+        if not take_lock(lock.fileno()):
             yield False
             return
         try:
             yield True
         finally:
-            file_locks.let_go(lock.fileno())
+            let_lock_go(lock.fileno())
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def _take(
     *,
     shared: bool = False,
 ) -> None:
-    while not file_locks.take(lock.fileno(), shared=shared):
+    while not take_lock(lock.fileno(), shared=shared):
         if time.monotonic() > deadline:
             raise late
         require_wanted(Path(lock.name).parent, wanted)

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from spark_replication.process.secret_files import make_secret
+from spark_replication.process.files import make_secret
 
 FILE = "quorum.jaas"
 _MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule required"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import socket
 
+from spark_replication.zk.kazoo_handler import tls_context
+from spark_replication.zookeeper_server.certificates import client_login
 from spark_replication.zookeeper_server.layout import HOST, ServerPlace
 
 TIMEOUT_S = 1.0
@@ -19,13 +21,20 @@ def said_by(place: ServerPlace) -> bytes:
     """The server's answer; empty if it gave none in time."""
     said = b""
     try:
-        with socket.create_connection((HOST, place.client), timeout=TIMEOUT_S) as asking:
+        with _connected(place) as asking:
             asking.sendall(b"srvr")
             while len(said) < BYTES_MAX and (more := asking.recv(BYTES_MAX)):
                 said += more
     except OSError:
         return b""
     return said
+
+
+def _connected(place: ServerPlace) -> socket.socket:
+    tls = client_login(place.shared).tls
+    context = tls_context(**dict(tls)) if tls else None
+    connection = socket.create_connection((HOST, place.client), timeout=TIMEOUT_S)
+    return connection if context is None else context.wrap_socket(connection, server_hostname=HOST)
 
 
 def mode_in(said: bytes) -> str | None:

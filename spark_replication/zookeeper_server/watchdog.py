@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_replication.process.locked_process import LockedProcess
-from spark_replication.process.log_lines import log_as_text
+from spark_replication.process.logs import log_as_text
+from spark_replication.process.processes import LockedProcess
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.zookeeper_server.layout import server_directories, stored_places
 from spark_replication.zookeeper_server.locks import is_used, unused

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
 
-from spark_replication.process.locked_process import last_lines
+from spark_replication.process.processes import last_lines
 
 BEDS_MAX = 250
 HOSTS_MAX = 200

@@ -9,7 +9,7 @@ from typing import Any
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.live.guarding.broker_file import BrokerFile
-from spark_replication.transport.security import Security, read_security
+from spark_replication.transport.security.security import Security, read_security
 from tests.hosts.bed import Bed
 from tests.hosts.links import Links
 from tests.hosts.spark import AUTHENTICATED, HostedBrokers, HostedDriver, HostedSpark
@@ -64,6 +64,7 @@ class Stage:
             **token_settings(bed.directory),
             "security.token.in.clear": "true",
             **login_settings(bed.directory),
+            "zookeeper.login.in.clear": "true",
             **broker_settings(bed.directory),
             "zookeeper.connect": zookeeper.address,
             "zookeeper.session.ms": 3_000,
@@ -71,7 +72,14 @@ class Stage:
             "page.enabled": "false",
         }
         self.security = read_security(
-            settings_from({**settings, "page.enabled": False, "security.token.in.clear": True})
+            settings_from(
+                {
+                    **settings,
+                    "page.enabled": False,
+                    "security.token.in.clear": True,
+                    "zookeeper.login.in.clear": True,
+                }
+            )
         )
         self.driver, self.standby = (
             HostedDriver(

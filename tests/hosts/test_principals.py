@@ -1,4 +1,4 @@
-"""A cluster over hosts as the README says to make one: certificates of its own CA, a ZooKeeper that is closed, and
+"""A cluster over hosts as the guide says to make one: certificates of its own CA, a ZooKeeper that is closed, and
 rights for one who writes and one who reads. A third may do nothing, and who has no certificate is not let in."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEARD_S = 30.0  # within this, brokers have heard of an ACL
 
 
 class Laptop:
-    """A host of no broker's, on which people type what the README says."""
+    """A host of no broker's, on which people type what the guide says."""
 
     def __init__(self, cluster: HostedCluster, pki: Path) -> None:
         self._host = cluster.bed[LAPTOP]

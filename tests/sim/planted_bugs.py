@@ -67,7 +67,7 @@ UNTOLD = (
 PLANTED_BUGS = (
     bug(
         "the process's own min ISR in place of the stored one",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "            self._carry_out(command, me, now_ms)\n",
         "            min_isr = min(type(self._own.settings)().min_insync_replicas, len(command.replicas))\n"
         "            from msgspec.structs import replace\n"
@@ -128,7 +128,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "serve a re-added partition from its old log",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "created > max(log.epochs.first_epoch, 0)",
         "False",
         PREFIX,
@@ -137,7 +137,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "count the end of a diverging fetch",
-        "engine/leader_role.py",
+        "engine/replica/leader_role.py",
         "        if not replica.on_log(self.part, asked, view):",
         "        if asked.offset > self._own.log.log_end:",
         *LOSS,
@@ -145,7 +145,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "show bytes before their index entry is written",
-        "storage/segment.py",
+        "storage/log/segment.py",
         "        self._files.write(self.index_path, entries, self.index_bytes)\n",
         '        self._files.write(self.index_path, b"", self.index_bytes)\n',
         *LOSS,
@@ -154,7 +154,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "count as flushed what came while it was",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "max(self._flushed_end, flush.end)",
         "self._log_end",
         *LOSS,
@@ -163,7 +163,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "vouch for what is not flushed",
-        "engine/flushing.py",
+        "engine/replica/flushing.py",
         "return self._log.flushed_end if self.always else self._log.log_end",
         "return self._log.log_end",
         *LOSS,
@@ -171,7 +171,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "flush no names",
-        "storage/log_flush.py",
+        "storage/log/log_flush.py",
         "            for folder in self.folders:\n",
         "            for folder in ():\n",
         *LOSS,
@@ -179,7 +179,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "leave new names to a flush that nobody waits for",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "            self._folders_unflushed.update(self._flushing.folders)\n",
         "            pass\n",
         *LOSS,
@@ -187,7 +187,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "call every stop clean",
-        "engine/broker_host.py",
+        "engine/broker/broker_host.py",
         "                self.proof = self.epoch if is_flushed else None\n",
         "                self.proof = self.epoch\n",
         *LOSS,
@@ -196,14 +196,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "stop without a last flush",
-        "engine/broker_loop.py",
+        "engine/broker/broker_loop.py",
         "                        replica.log.flush()\n",
         "                        pass\n",
         *LOSS,
     ),
     bug(
         "vouch for logs that this process has not opened",
-        "engine/broker_loop.py",
+        "engine/broker/broker_loop.py",
         "            failed |= self._flush_unopened()\n",
         "            pass\n",
         *LOSS,
@@ -211,7 +211,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "serve a follower's records up to the high watermark of before",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "                created=state.created,\n",
         "                created=state.created,\n                served=self.high_watermark,\n",
         *LOSS,
@@ -220,7 +220,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "truncate to the high watermark",
-        "engine/follower_role.py",
+        "engine/replica/follower_role.py",
         "            own.numbered.truncate(replica.truncation(own.view, parted))",
         "            own.numbered.truncate(following.high_watermark)",
         *LOSS,
@@ -243,14 +243,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "acknowledge on the local append",
-        "engine/leader_role.py",
+        "engine/replica/leader_role.py",
         "        reached = self.part.high_watermark if acks_all else self._own.vouched_end",
         "        reached = self._own.log.log_end",
         ACKED,
     ),
     bug(
         "do not check the controller epoch",
-        "engine/broker_loop.py",
+        "engine/broker/broker_loop.py",
         "        if command.controller_epoch < self._controller_epoch:",
         "        if command.controller_epoch < 0:",
         "deposed_controller_changes_nothing",
@@ -258,7 +258,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "send before persisting",
-        "engine/controller_loop.py",
+        "engine/controller/controller_loop.py",
         "        self._store.commit([step.writes for step in decided.steps], stored)",
         "        self._store.commit([step.writes for step in decided.steps], lambda _answers: None)\n"
         '        stored([Stored(tuple(Made(getattr(w, "version", 0) + 1) for w in s.writes)) for s in decided.steps])',
@@ -283,7 +283,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "apply an older partition epoch",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "        if command.order > self._order:",
         "        if True:",
         "leader_epoch_never_falls",
@@ -298,7 +298,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "forget the epoch's start offset",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "        epochs = self._epochs.begun(epoch, self._log_end)\n",
         "        epochs = self._epochs.begun(epoch, self._log_start)\n",
         *LOSS,
@@ -307,14 +307,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "append a batch below the head of another schema",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "if not is_full and not is_old and last.schema == schema:",
         "if not is_full and not is_old:",
         "batches_have_their_own_schema",
     ),
     bug(
         "believe a head that a loss of power has torn",
-        "storage/recovery.py",
+        "storage/log/scanning.py",
         "    others = ((named != 0) & (named != crc32c(head))).nonzero()[0]\n",
         "    others = named[:0]\n",
         "batches_have_their_own_schema",
@@ -327,7 +327,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "                write_again(self._files, segment.data_path, kept)\n",
         "                pass\n",
         *LOSS,
@@ -337,7 +337,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "begin a follower's segment with the schema of its last",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "            segment = continued or self._created(schema)\n",
         "            schema = self._segments[-1].schema if self._segments else schema\n"
         "            segment = continued or self._created(schema)\n",
@@ -355,7 +355,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "believe what came in place of a cut, as what was flushed there before",
-        "storage/partition_log.py",
+        "storage/log/partition_log.py",
         "            self._recovery_point.fall_to(boundary)\n",
         "",
         *LOSS,
@@ -365,7 +365,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "never ask again once the disk was full",
-        "engine/disk_trouble.py",
+        "engine/replica/disk_trouble.py",
         "        self._since_ms = None\n        return True",
         "        return False",
         "followers_catch_up",
@@ -373,7 +373,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "wait for another command once a disk refused one",
-        "engine/broker_loop.py",
+        "engine/broker/broker_loop.py",
         "            self.refused.add(command.topic_partition, self._now_ms())\n",
         "",
         "followers_catch_up",
@@ -389,7 +389,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "forget with a log's head who wrote there",
-        "engine/numbered_log.py",
+        "engine/replica/numbered_log.py",
         "        if self._producers:\n            self._log.save_producers(",
         "        if False:\n            self._log.save_producers(",
         ONCE,
@@ -397,7 +397,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "let a follower begin anew without what its leader knows of producers",
-        "engine/leader_role.py",
+        "engine/replica/leader_role.py",
         'own.numbered.known_below(log.log_start) if begins_anew else b""',
         'b""',
         ONCE,
@@ -420,7 +420,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "quarantine what may be assigned, for all that can be read",
-        "engine/broker_loop.py",
+        "engine/broker/broker_loop.py",
         "            if (name, topic_id) not in assigned and not unreadable.hides(name):\n",
         "            if (name, topic_id) not in assigned:\n",
         "unreadable_changes_nothing",
@@ -455,7 +455,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "leave what has gone meanwhile in the mirror at a take-over",
-        "mirror/comparing.py",
+        "mirror/telling/comparing.py",
         "row.order[0] < whole.zxid and not row.deleted",
         "False",
         "mirror_converges",
@@ -463,15 +463,15 @@ PLANTED_BUGS = (
     ),
     bug(
         "write no tombstone",
-        "mirror/latest.py",
-        "        if known is not None and not isinstance(known, Gone) and known.zxid < zxid:\n",
+        "mirror/telling/latest.py",
+        "        if known is not None and not isinstance(known, Tombstone) and known.zxid < zxid:\n",
         "        if False:\n",
         "mirror_converges",
         seed=9,
     ),
     bug(
         "take a partition for shown whose leader has confirmed since",
-        "mirror/comparing.py",
+        "mirror/telling/comparing.py",
         "shown.order >= order",
         "shown.order[:1] >= order[:1]",
         "mirror_converges",
@@ -480,21 +480,21 @@ PLANTED_BUGS = (
     ),
     bug(
         "drop a confirmation that comes before its decision is told",
-        "mirror/latest_partitions.py",
+        "mirror/telling/latest_partitions.py",
         "self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))",
         "pass",
         "mirror_converges",
     ),
     bug(
         "coalesce what happened to a row that waits",
-        "mirror/latest.py",
+        "mirror/telling/latest.py",
         "        if known is None or known.zxid != row.zxid:\n",
         "        if known is None or (known.zxid != row.zxid and key not in self._waiting):\n",
         CHAIN,
     ),
     bug(
         "show a row before its event, if a leader has confirmed meanwhile",
-        "mirror/latest.py",
+        "mirror/telling/latest.py",
         "            self._quiet.pop(key, None)\n",
         "",
         CHAIN,
@@ -502,7 +502,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "show a row that changes while an earlier one of it is being written, before its event",
-        "mirror/latest_partitions.py",
+        "mirror/telling/latest_partitions.py",
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
@@ -510,14 +510,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
-        "mirror/latest_partitions.py",
+        "mirror/telling/latest_partitions.py",
         "if newest is None or not row.active_epoch < newest.active_epoch <= row.command.state.leader_epoch:",
         "if newest is None or not row.active_epoch < newest.active_epoch:",
         "mirror_never_ahead",
     ),
     bug(
         "let go what has changed besides, once it says what its leader has confirmed",
-        "mirror/latest_partitions.py",
+        "mirror/telling/latest_partitions.py",
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        self.goes_too(partition)\n",
         "mirror_converges",
@@ -527,7 +527,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "forget what happened once it could not be written",
-        "mirror/facts.py",
+        "mirror/tables/facts.py",
         "        self._waiting.extendleft(reversed(self._writing))\n",
         "",
         CHAIN,
@@ -535,14 +535,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "tell again what was stored though no answer came",
-        "mirror/chain.py",
+        "mirror/telling/chain.py",
         "if event is not None and event.number > last]",
         "if event is not None]",
         CHAIN,
     ),
     bug(
         "go on telling what happened once another controller tells it",
-        "mirror/chain.py",
+        "mirror/telling/chain.py",
         "        if term_of(last) > self._epoch:\n",
         "        if False:\n",
         CHAIN,
@@ -550,14 +550,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "believe the rows alone of what a row was, not the events before them",
-        "mirror/chain.py",
+        "mirror/telling/chain.py",
         "shown, self._ahead.get((table.name, fact.key))), key=_zxid)",
         "shown), key=_zxid)",
         CHAIN,
     ),
     bug(
         "tell of what has vanished only if its row was written",
-        "mirror/chain.py",
+        "mirror/telling/chain.py",
         "for key, seen in {**shown, **newer}.items()}",
         "for key, seen in shown.items()}",
         CHAIN,
@@ -574,7 +574,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "take rows in another order for another batch",
-        "engine/numbered_log.py",
+        "engine/replica/numbered_log.py",
         "            digest=batch.digest,\n",
         "",
         "queries_get_on",
@@ -591,7 +591,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "give a micro-batch the numbers of the one before",
-        "client/window.py",
+        "client/producing/window.py",
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0, epoch=epoch)\n",
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0)\n",
         ACKED,
@@ -600,7 +600,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "tell once more what another controller has told and shown",
-        "mirror/chain.py",
+        "mirror/telling/chain.py",
         "        return max((heard, shown, self",
         "        return max((heard or shown, self",
         CHAIN,
@@ -608,7 +608,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "say that all events have their rows while one of others has not",
-        "mirror/latest_rows.py",
+        "mirror/telling/latest_rows.py",
         "        if not is_behind:\n",
         "        if True:\n",
         CHAIN,
@@ -616,7 +616,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "tell what a partition could not do in place of what came meanwhile",
-        "engine/pending_commands.py",
+        "engine/controller/pending_commands.py",
         "        self._replicas.update(newer)\n",
         "        self._replicas = newer | self._replicas\n",
         *UNTOLD,
@@ -625,7 +625,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "give up a command that gets no answer",
-        "engine/command_line.py",
+        "engine/controller/command_line.py",
         "        if error.retriable:\n",
         "        if error.retriable and isinstance(error, BrokerNotAvailable):\n",
         *UNTOLD,
@@ -633,14 +633,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "forget what a partition could not do of a command",
-        "engine/command_line.py",
+        "engine/controller/command_line.py",
         "                self._left.append(found.again)\n",
         "                pass\n",
         *UNTOLD,
     ),
     bug(
         "ask for a log once",
-        "engine/pending_commands.py",
+        "engine/controller/pending_commands.py",
         "        self._wanted.update({wanted.topic_partition: wanted for wanted in command.partitions})\n",
         "        wanted = {each.topic_partition: each for each in command.partitions}\n"
         "        self._wanted.update({p: each for p, each in wanted.items() if p not in self._asked_ms})\n",
@@ -649,14 +649,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "go on commanding once another has taken over",
-        "engine/candidacy.py",
+        "engine/controller/candidacy.py",
         "    (Instruction.COMMAND, Event.DEPOSED): 0,\n",
         "",
         *UNTOLD,
     ),
     bug(
         "campaign once",
-        "engine/candidacy.py",
+        "engine/controller/candidacy.py",
         "    **{(phase, Event.FAILED): RETRY_MS for phase in CANDIDATES},\n",
         "",
         *UNTOLD,
@@ -664,21 +664,21 @@ PLANTED_BUGS = (
     ),
     bug(
         "leave for good when the session has ended",
-        "engine/candidacy.py",
+        "engine/controller/candidacy.py",
         "            self.instruction = Instruction.LEAVE if self._leaves else Instruction.REST\n",
         "            self.instruction = Instruction.LEAVE\n",
         *UNTOLD,
     ),
     bug(
         "serve without having read what is assigned",
-        "engine/broker_host.py",
+        "engine/broker/broker_host.py",
         "    Do.RECORD: Do.READ,\n",
         "    Do.RECORD: Do.SERVE,\n",
         *UNTOLD,
     ),
     bug(
         "leave no word of the registration, and watch over none",
-        "engine/broker_host.py",
+        "engine/broker/broker_host.py",
         "                return Do.RECORD\n",
         "                return Do.READ\n",
         *UNTOLD,
@@ -686,7 +686,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "serve though registering again has failed",
-        "engine/broker_host.py",
+        "engine/broker/broker_host.py",
         "            return Do.REST\n",
         "            return Do.SERVE\n",
         *UNTOLD,
@@ -694,7 +694,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "a registration that goes while its broker reads goes unnoticed",
-        "engine/broker_host.py",
+        "engine/broker/broker_host.py",
         "(Do.RECORD, Do.READ, Do.SERVE), Do.RESIGN",
         "(Do.SERVE,), Do.RESIGN",
         *UNTOLD,
@@ -702,21 +702,21 @@ PLANTED_BUGS = (
     ),
     bug(
         "over a new connection ask for what is due alone",
-        "engine/fetch_session.py",
+        "engine/ends/fetch_session.py",
         "        self._due = dict(self._followed)\n",
         "",
         *UNTOLD,
     ),
     bug(
         "ask no more for a partition that has failed",
-        "engine/fetch_session.py",
+        "engine/ends/fetch_session.py",
         "            heapq.heappush(self._later, (now_ms + backoff_ms(failures), partition))\n",
         "            pass\n",
         *UNTOLD,
     ),
     bug(
         "answer no fetch that came before its replica",
-        "engine/fetch_session.py",
+        "engine/ends/fetch_session.py",
         "            end.wait_for(number, fetch)\n            refused(error)\n",
         "            refused(error)\n",
         *UNTOLD,
@@ -724,7 +724,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "keep a batch that waits where the next one is received",
-        "engine/put_end.py",
+        "engine/ends/put_end.py",
         "            put.payload = bytes(put.payload)\n",
         "            pass\n",
         *UNTOLD,
@@ -733,42 +733,42 @@ PLANTED_BUGS = (
     ),
     bug(
         "answer a batch as stored that another thread has refused",
-        "engine/put_end.py",
+        "engine/ends/put_end.py",
         "            self._refuse(put, result)\n",
-        "            put.answer.fill(Place(0, 0))\n            self._done(put)\n",
+        "            put.answer.fill(OffsetSpan(0, 0))\n            self._done(put)\n",
         *LOSS,
     ),
     bug(
         "let nothing follow a batch that had to wait",
-        "engine/put_end.py",
+        "engine/ends/put_end.py",
         "        if put.is_late:\n",
         "        if False:\n",
         GETS_ON,
     ),
     bug(
         "acknowledge a batch once it is appended",
-        "engine/put_end.py",
+        "engine/ends/put_end.py",
         "        self._accepted(batch)\n",
-        "        put.answer.fill(Place(replica.log.log_end - 1, replica.log.log_end - 1))\n",
+        "        put.answer.fill(OffsetSpan(replica.log.log_end - 1, replica.log.log_end - 1))\n",
         *LOSS,
     ),
     bug(
         "answer a batch as stored of which nothing is known in time",
-        "engine/put_end.py",
+        "engine/ends/put_end.py",
         "            answer.fill(unconfirmed(self._timeout_ms))\n",
-        "            answer.fill(Place(0, 0))\n",
+        "            answer.fill(OffsetSpan(0, 0))\n",
         *LOSS,
     ),
     bug(
         "let a reader wait for what nobody tells it",
-        "engine/read_end.py",
+        "engine/ends/read_end.py",
         "            replica.progress.await_next(read.woken)\n",
         "            pass\n",
         READERS,
     ),
     bug(
         "forget a question once its partition has made progress",
-        "engine/read_end.py",
+        "engine/ends/read_end.py",
         "                read.due_ms = self._clock_ms()\n                self._due.append(read)\n",
         "                pass\n",
         READERS,
@@ -776,14 +776,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "look at no other question while one waits",
-        "engine/read_end.py",
+        "engine/ends/read_end.py",
         "            self._waiting[read] = None\n            self.is_making = False\n",
         "            self._waiting[read] = None\n",
         READERS,
     ),
     bug(
         "answer no question whose time is over",
-        "engine/read_end.py",
+        "engine/ends/read_end.py",
         "            if read.deadline_ms <= now_ms:\n",
         "            if False:\n",
         READERS,
@@ -791,7 +791,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "read what is not committed",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "replica.readable_end(self.served_end(any_replica=any_replica), offset, self.view)",
         "self.log.log_end",
         PREFIX,
@@ -806,7 +806,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "read on in a log that was cut",
-        "engine/replica_loop.py",
+        "engine/replica/replica_loop.py",
         "        return None if beyond else cut_below(place, self.view)\n",
         "        return None\n",
         "readers_go_on_in_one_log",
@@ -814,7 +814,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "tell nobody that a follower may serve more",
-        "engine/follower_role.py",
+        "engine/replica/follower_role.py",
         "            own.progress.wake()\n",
         "            pass\n",
         READERS,
@@ -861,7 +861,6 @@ PLANTED_BUGS = (
         "unreported = 0",
         "one_leader_per_epoch",
         "every_partition_leads_again",
-        profile="removed",
     ),
     bug(
         "wait for a last leader that nobody knows",
@@ -869,11 +868,10 @@ PLANTED_BUGS = (
         "    if not policy.recovery_enabled and is_restored(replicas, state):\n",
         "    if False:\n",
         "every_partition_leads_again",
-        profile="removed",
     ),
     bug(
         "mend nothing that a disk has damaged",
-        "engine/mending.py",
+        "engine/broker/mending.py",
         "            damaged = replica.damage.look_again()\n",
         "            damaged: tuple[DamagedBatch, ...] = ()\n",
         "records_can_be_read",
@@ -882,7 +880,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "scrub without a look at what was read",
-        "engine/scrub.py",
+        "engine/broker/scrub.py",
         "            self._check(records.loaded())\n",
         "            records.loaded()\n",
         "records_can_be_read",

@@ -47,6 +47,7 @@ def test_every_scenario_is_named_once_and_says_which_rules_it_shows(path: Path) 
     assert sorted(name for name in names if names.count(name) > 1) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("part", [EVENT, EXPECTATION], ids=["event", "expectation"])
 def test_a_misspelt_word_in_any_file_is_wrong_usage(tmp_path: Path, path: Path, part: re.Pattern[str]) -> None:

@@ -12,7 +12,7 @@ from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.frames import Frame, from_frame, to_frame
 from spark_replication.messages.guarding import RenewLease
-from spark_replication.messages.records import Ack, BatchMetadata, ReadTicket
+from spark_replication.messages.records import BatchMetadata, PutAck, ReadTicket
 from spark_replication.messages.replication import (
     NONCE_BYTES,
     ErrorFrame,
@@ -45,7 +45,7 @@ class Lenient(msgspec.Struct):
         WidenTopic(topic="foo", schema="s"),
         RenewLease(controller_epoch=1, attempt=2, lease_ms=3),
         BatchMetadata(acks=1, producer=7, epoch=1, sequence=0),
-        Ack(base_offset=3, last_offset=4),
+        PutAck(base_offset=3, last_offset=4),
         ReadTicket(topic="foo", partition=0, from_offset=5, columns=("a",)),
     ],
     ids=lambda message: type(message).__name__,
@@ -90,7 +90,7 @@ def test_a_ticket_begins_at_one_place(begins: str, start: Start) -> None:
         (b'{"x":' + b"[" * 100_000, CreateTopic, InvalidRequest, "unknown field `x`"),
         (b'{"x":' + b"[" * 100_000, Lenient, InvalidRequest, "recursion"),
         # A piece of a message has no version of its own: it is an unknown key.
-        (b'{"v":2,"base_offset":1,"last_offset":2}', Ack, InvalidRequest, "unknown field `v`"),
+        (b'{"v":2,"base_offset":1,"last_offset":2}', PutAck, InvalidRequest, "unknown field `v`"),
         (b'{"acks":2}', BatchMetadata, InvalidRequest, "Invalid enum value 2"),
         (b'{"producer":7}', BatchMetadata, InvalidRequest, "producer and sequence come together"),
         (b'{"sequence":0}', BatchMetadata, InvalidRequest, "producer and sequence come together"),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from spark_replication.admin.bench.load import AnswerReader
 from spark_replication.errors import BrokerNotAvailable
-from spark_replication.transport.frames import hang_up
+from spark_replication.transport.sockets.frames import hang_up
 
 HOST = "127.0.0.1"
 RECEIVE_BYTES = 1 << 20

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.admin.bench.bare import END_TIMEOUT_S, HOST
-from spark_replication.process.freed_memory import keep_freed_memory
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.process.memory import keep_freed_memory
+from spark_replication.transport.security.security import NO_SECURITY
 
 
 class BareFlight:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from spark_replication.admin.bench import probes
 from spark_replication.admin.bench.load import fill
 from spark_replication.admin.bench.replicate import BROKERS, OPEN_MS, SCHEMA, Lanes, Progress, batch_of
-from spark_replication.client.admin import Admin
-from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.finding.deadline import Deadline, persistently
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode
+from spark_replication.model import BrokerId, PartitionState, Scalar, TopicPartition, decode
 from spark_replication.zk import paths
 from spark_replication.zk.node_watch import NodeWatch
 from spark_replication.zk.operations import EXISTS, Committed, Create, Delete, Node, SetData
@@ -30,6 +30,7 @@ TOPIC = "bench"
 BATCH_BYTES = 1_024
 # Brokers, ZooKeeper and the load share this machine: first writes to thousands of partitions make as many files.
 PATIENT = {"request.timeout.ms": 60_000}
+NO_SECRETS: Mapping[str, Scalar] = {}
 HEALTHY_TIMEOUT_S = 300.0
 CREATE_TIMEOUT_MS = 300_000
 SEEN_TIMEOUT_S = 60.0
@@ -69,10 +70,12 @@ class Filled(NamedTuple):
 
 
 @contextmanager
-def filled(partitions: int, session_ms: int, progress: Progress) -> Iterator[Filled]:
+def filled(
+    partitions: int, session_ms: int, progress: Progress, security: Mapping[str, Scalar] = NO_SECRETS
+) -> Iterator[Filled]:
     """Start such a cluster. For a minute or more after tens of thousands of files were removed, ext4 takes long to make
     new ones: so what is measured after each other uses one cluster."""
-    config = {**PATIENT, "zookeeper.session.ms": session_ms}
+    config = {**PATIENT, "zookeeper.session.ms": session_ms, **security}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster:
         empty_kb = {name: probes.memory_kb(pid) for name, pid in processes(cluster).items()}
         _make_topic(cluster, partitions, progress)
@@ -102,7 +105,11 @@ def _make_topic(cluster: LocalCluster, partitions: int, progress: Progress) -> N
 def session_with(cluster: LocalCluster) -> Iterator[Session]:
     address, _, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
     session = Session.connect(
-        address, f"/{chroot}", session_timeout_ms=ZOOKEEPER_TIMEOUT_MS, request_timeout_ms=ZOOKEEPER_TIMEOUT_MS
+        address,
+        f"/{chroot}",
+        session_timeout_ms=ZOOKEEPER_TIMEOUT_MS,
+        request_timeout_ms=ZOOKEEPER_TIMEOUT_MS,
+        login=cluster.security.zookeeper,
     )
     try:
         yield session

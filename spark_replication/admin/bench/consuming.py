@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 import msgspec
 
 from spark_replication.admin.bench.talking import answer
-from spark_replication.client.reader import Reader
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import ReplicationError
 
 

@@ -37,8 +37,8 @@ from spark_replication.admin.bench.cluster import (
 from spark_replication.admin.bench.replicate import BROKERS, Progress
 from spark_replication.admin.bench.viewers import viewers
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.reading import rows_of
+from spark_replication.mirror.delta.reading import rows_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.model import BrokerId, Epoch, PartitionState, TopicPartition, decode, encode
 from spark_replication.zk import paths
 from spark_replication.zk.operations import Node
@@ -99,8 +99,8 @@ def failover(
         for number in range(rounds):
             for reported, shown in ways if number % 2 == 0 else reversed(ways):
                 with viewers(cluster.page, shown):
-                    killed = _killed(cluster, session, shown, reported=reported, writes=writes, progress=progress)
-                kills[reported, shown].append(killed)
+                    figures = killed(cluster, session, shown, reported=reported, writes=writes, progress=progress)
+                kills[reported, shown].append(figures)
                 cluster.admin.elect_leaders("preferred")
                 cluster.wait_healthy(HEALTHY_TIMEOUT_S)
     for (reported, shown), found in kills.items():
@@ -135,9 +135,10 @@ def _since_gone(kills: Sequence[Figures], name: str) -> float:
     return max(1.0, float(statistics.median(getattr(each, name) - each.gone_ms for each in kills)))
 
 
-def _killed(
+def killed(
     cluster: LocalCluster, session: Session, pages: int, *, reported: bool, writes: bool, progress: Progress
 ) -> Figures:
+    """Lose the leader of partition 0, and measure what follows until it is back and in sync."""
     before = stored(session)
     first = TopicPartition(TOPIC, 0)
     victim = before[first].state.leader
@@ -160,10 +161,9 @@ def _killed(
     eventually(lambda: len(confirmed()) == BROKERS - 1, "all new leaders have confirmed")
     active_s = max(confirmed().values())
     states = {partition: found.state for partition, found in stored(session).items() if partition in led}
-    written_s = None
     if writes:
         write_to_each(cluster, states)
-        written_s = time.time()
+    written_s = time.time()
     shown_s = confirmed_in_table_s(
         cluster.mirror_path, {partition: state.leader_epoch for partition, state in states.items()}
     )
@@ -187,14 +187,14 @@ def _killed(
         elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
         active_ms=round(1_000 * (active_s - killed_s)),
         shown_ms=round(1_000 * (shown_s - killed_s)),
-        written_ms=None if written_s is None else round(1_000 * (written_s - killed_s)),
+        written_ms=round(1_000 * (written_s - killed_s)) if writes else None,
         stored_ms=round(1_000 * (stored_s - killed_s)),
         sequential_ms=round(1_000 * sequential_s),
         ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
         rejoined_s=round(time.perf_counter() - began, 1),
     )
-    since = (found.elected_ms - found.gone_ms, found.active_ms - found.gone_ms)
-    progress(f"since it was gone, with {pages} pages open: elected {since[0]} ms, active {since[1]} ms")
+    elected_ms, active_ms = found.elected_ms - found.gone_ms, found.active_ms - found.gone_ms
+    progress(f"since it was gone, with {pages} pages open: elected {elected_ms} ms, active {active_ms} ms")
     return found
 
 

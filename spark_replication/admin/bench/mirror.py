@@ -17,12 +17,12 @@ from deltalake import write_deltalake
 
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.config import settings_from
-from spark_replication.core.controller.news import Complete, News, PartitionNews
+from spark_replication.core.controller.news import EverythingTold, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ
 from spark_replication.errors import RequestTimedOut
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.model import PartitionState
 
 TOPIC = "bench"
@@ -114,7 +114,7 @@ class _Told:
             settings_from({"mirror.interval.ms": 1}),
         )
         everything = tuple(PartitionNews(_command(number, 0), 1, 1) for number in range(partitions))
-        self._write(lambda: self._mirror.tell(News(partitions=everything, complete=Complete(1, ALL_READ))))
+        self._write(lambda: self._mirror.tell(News(partitions=everything, complete=EverythingTold(1, ALL_READ))))
 
     def __enter__(self) -> _Told:
         return self

@@ -14,8 +14,8 @@ from functools import partial
 import msgspec
 
 from spark_replication.admin.bench.talking import Done, last
-from spark_replication.client.admin import Admin
-from spark_replication.client.descriptions import PartitionDescription
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.descriptions import PartitionDescription
 from spark_replication.model import BrokerId
 
 MOVED_TIMEOUT_S = 60.0

@@ -11,7 +11,7 @@ from spark_replication.admin.bench import consuming, moving, pacing, producing, 
 from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S, session_with, stored
 from spark_replication.admin.bench.replicate import BROKERS
 from spark_replication.admin.bench.side import Paced, Rows
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar, TopicPartition
 

@@ -16,8 +16,8 @@ import msgspec
 
 from spark_replication.admin.bench.producing import Answers, batch_of
 from spark_replication.admin.bench.talking import answer
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack
 
 NS_PER_S = 1_000_000_000
 

@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.admin.bench.talking import answer
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack
 
 SCHEMA = pa.schema([("value", pa.binary())])
 

@@ -20,8 +20,8 @@ from spark_replication.admin.bench.bare_file import BareFile
 from spark_replication.admin.bench.bare_flight import BareFlight
 from spark_replication.admin.bench.load import cpu_s_of, fill
 from spark_replication.admin.bench.replicate import WHOLE, Lanes, Progress, batch_of, started, streams_to
-from spark_replication.client.local_reader import LocalReader
-from spark_replication.client.reader import Reader
+from spark_replication.client.reading.local_reader import LocalReader
+from spark_replication.client.reading.reader import Reader
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import ReadTicket

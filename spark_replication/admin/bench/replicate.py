@@ -14,16 +14,16 @@ from pyarrow import flight
 
 from spark_replication.admin.bench.bare import RECENT_BYTES, BareLoop
 from spark_replication.admin.bench.load import AnswerReader, Latency, Rate, Target, latency, rate
-from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
-from spark_replication.client.routes import Routes
+from spark_replication.client.finding.deadline import Deadline, persistently
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.producing.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
 from spark_replication.errors import ReplicationError, error_of
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.messages.envelope import NONE, to_json
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.model import Scalar
-from spark_replication.transport.actions import error_of_flight
+from spark_replication.transport.flight.actions import error_of_flight
 
 BROKERS = 3
 BATCHES_PER_S = 200  # when latency is measured

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from spark_replication.admin.bench.talking import Done, last
-from spark_replication.client.reader import Reader
+from spark_replication.client.reading.reader import Reader
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 import msgspec
 
 from spark_replication.admin.bench.producing import batch_of
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack
 
 ROW_BYTES = 1 << 10
 DEADLINE_MS = 300_000  # the first row of a partition makes files on three brokers

@@ -23,7 +23,7 @@ from spark_replication.core.controller.events import TookOver
 from spark_replication.messages.commands import Command, UpdateMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.model import encode
-from spark_replication.process.collecting import Collecting
+from spark_replication.process.memory import Collecting
 
 ROUNDS = 3
 

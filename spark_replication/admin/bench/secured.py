@@ -17,10 +17,10 @@ import msgspec
 
 from spark_replication.admin.bench.load import latency, rate
 from spark_replication.admin.bench.replicate import BATCHES_PER_S, Progress, batch_of, started, streams_to
-from spark_replication.admin.certificates import ca_in, host_certificate
 from spark_replication.config import SecurityMode
 from spark_replication.model import Scalar
-from spark_replication.process.secret_files import make_secret
+from spark_replication.process.certificates import ca_in, host_certificate
+from spark_replication.process.files import make_secret
 
 HOST = "127.0.0.1"
 DAYS = 1
@@ -45,7 +45,7 @@ def secured(sizes: Sequence[int], *, seconds: float, rounds: int, progress: Prog
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         clusters = {}
-        for mode, settings in _modes(directory).items():
+        for mode, settings in settings_of_modes(directory).items():
             progress(f"security.mode={mode}: three brokers")
             clusters[mode] = stack.enter_context(started(settings))
         for size in sizes:
@@ -73,7 +73,8 @@ def secured(sizes: Sequence[int], *, seconds: float, rounds: int, progress: Prog
                     )
 
 
-def _modes(directory: Path) -> Mapping[SecurityMode, Mapping[str, Scalar]]:
+def settings_of_modes(directory: Path) -> Mapping[SecurityMode, Mapping[str, Scalar]]:
+    """What a cluster of each mode is started with. Secrets are made in this directory."""
     token = directory / "token"
     make_secret(token, secrets.token_urlsafe(32))
     ca, (ca_file, _) = ca_in(directory, "a measurement's CA")

@@ -21,7 +21,7 @@ from spark_replication.admin.bench.programs import kept, produced_mb_per_s, warm
 from spark_replication.admin.bench.replicate import RECENT, Progress, started
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.errors import StartFailed
 
 WARM_UP_TOPIC = "warm-up"

@@ -27,9 +27,9 @@ import pyarrow as pa
 from spark_replication.admin.bench import probes
 from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S
 from spark_replication.admin.bench.replicate import BROKERS, Progress, started
-from spark_replication.client.producer import Producer
-from spark_replication.client.reader import Reader
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import ReplicationError
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar

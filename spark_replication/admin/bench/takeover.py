@@ -58,7 +58,7 @@ def takeover(filled: Filled, progress: Progress) -> Iterator[Figures]:
     cluster = filled.cluster
     with session_with(cluster) as session:
         log = cluster.directory / "controller" / "log"
-        figures = partial(_killed, session, log, partitions=filled.partitions, session_ms=filled.session_ms)
+        figures = partial(killed, session, log, partitions=filled.partitions, session_ms=filled.session_ms)
         assert cluster.controller_pid is not None, "a healthy cluster has a controller"
         progress("the controller is killed; its guardian starts another")
         yield figures(cluster.controller_pid, successor="restarted")
@@ -73,7 +73,8 @@ def takeover(filled: Filled, progress: Progress) -> Iterator[Figures]:
             yield figures(other.pid, successor="standby")
 
 
-def _killed(session: Session, path: Path, pid: int, *, successor: str, partitions: int, session_ms: int) -> Figures:
+def killed(session: Session, path: Path, pid: int, *, successor: str, partitions: int, session_ms: int) -> Figures:
+    """Kill the controller of this pid, and measure its successor, which logs to this path."""
     holder = session.read_now(paths.CONTROLLER)
     assert holder is not None, "it is held"
     won = FirstSeen(session, paths.CONTROLLER, lambda node: node is not None and node.owner != holder.owner)

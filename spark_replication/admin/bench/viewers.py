@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Semaphore
 from urllib.parse import urlsplit
 
-from spark_replication.process.niceness import come_last
+from spark_replication.process.processes import come_last
 
 EVENTS_S = 2.0
 LEAST_S = 0.15  # between two questions

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, together
-from spark_replication.client.admin import Admin
-from spark_replication.messages.acls import Kind, Right
-from spark_replication.transport.security import Security
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, security, show, together
+from spark_replication.messages.acls import DENY, FROM, Kind, Right
+from spark_replication.transport.security.security import Security
 
-_COLUMNS = ("principal", "right", "on", "name")
+_COLUMNS = ("principal", "effect", "right", "on", "name", "from")
 
 #: Which ACL, and where.
 _of_one = together(
     bootstrap,
     security,
     click.argument("principal"),
-    click.argument("right", type=click.Choice(get_args(Right))),
+    click.argument("right", type=click.Choice(get_args(Right)), metavar="RIGHT"),
     click.argument("kind", type=click.Choice(get_args(Kind)), metavar="[topic|prefix|cluster]"),
     click.argument("name", required=False, default=""),
+    click.option("--deny", is_flag=True, help="that it is denied, whatever else is granted"),
+    click.option("--from", "host", default="", metavar="HOST", help="for who calls from this address or network alone"),
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def acls() -> None:
     """Who may do what, once security.super.users is set."""
 
@@ -36,31 +38,34 @@ def acls() -> None:
 @output
 def list_(bootstrap: str, security: Security, output: Format) -> None:
     """What each principal may do. Super users may do everything that clients may."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         told = admin.acls()
     if not told.super_users:
         click.echo("security.super.users is empty: ACLs do not count", err=True)
-    rows: list[tuple[str, str, str, str]] = [(name, "everything", "", "") for name in told.super_users]
-    show(_COLUMNS, [*rows, *((each.principal, each.right, each.kind, each.name) for each in told.acls)], output=output)
+    rows = [(name, "allow", "everything", "", "", "") for name in told.super_users]
+    rows += [(each.principal, each.effect, each.right, each.kind, each.name, each.host) for each in told.acls]
+    show(_COLUMNS, rows, output=output)
 
 
 @acls.command()
 @_of_one
-def add(bootstrap: str, security: Security, *, principal: str, right: Right, kind: Kind, name: str) -> None:
-    """Let PRINCIPAL do something: `alice write topic orders`, `bob read prefix orders-`, `carol alter cluster`.
+def add(bootstrap: str, security: Security, **words: Any) -> None:
+    """Let PRINCIPAL do something: `alice write topic orders`, `bob read prefix orders-`, `carol alter cluster`. With
+    --deny it may not, whatever else is granted to it or to everybody.
 
     PRINCIPAL is the name of a token or in a certificate, or * for everybody who is let in."""
-    with closing(Admin(bootstrap, security=security)) as admin:
-        admin.add_acls(_text(principal, right, kind, name))
+    with closing(admin_at(bootstrap, security)) as admin:
+        admin.add_acls(_text(**words))
 
 
 @acls.command()
 @_of_one
-def remove(bootstrap: str, security: Security, *, principal: str, right: Right, kind: Kind, name: str) -> None:
-    """Take back what `add` gave."""
-    with closing(Admin(bootstrap, security=security)) as admin:
-        admin.remove_acls(_text(principal, right, kind, name))
+def remove(bootstrap: str, security: Security, **words: Any) -> None:
+    """Take back what `add` gave, or denied: with the same words and options."""
+    with closing(admin_at(bootstrap, security)) as admin:
+        admin.remove_acls(_text(**words))
 
 
-def _text(*words: str) -> str:
-    return " ".join(filter(None, words))
+def _text(*, deny: bool, principal: str, right: Right, kind: Kind, name: str, host: str) -> str:
+    place = f"{FROM} {host}" if host else ""
+    return " ".join(filter(None, (DENY if deny else "", principal, right, kind, name, place)))

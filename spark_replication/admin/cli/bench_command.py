@@ -28,6 +28,7 @@ from spark_replication.admin.bench import (
     report,
     scale,
     secured,
+    secured_changes,
     soak,
     takeover,
 )
@@ -38,6 +39,7 @@ from spark_replication.admin.bench.programs import WARM_UP_ROWS
 from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
 from spark_replication.admin.bench.sides import both
+from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.core.controller.topics import PARTITIONS_MAX
@@ -59,7 +61,7 @@ seconds = click.option(
 no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure something, beside a limit measured in the same run."""
     # Like Ctrl-C: what was started for it ends with it.
@@ -435,6 +437,23 @@ def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
         _show_figures(takeover.COLUMNS, _told(takeover.takeover(many, _progress)), output)
     if output == "table":
         click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
+
+
+@bench.command(name="secured-changes")
+@click.option(
+    "--partitions",
+    type=click.IntRange(3, PARTITIONS_MAX),
+    default=1_000,
+    show_default=True,
+    help="of one topic, with three replicas each",
+)
+@session_ms
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="in turns; medians count")
+@output
+def secured_changes_command(*, partitions: int, session_ms: int, rounds: int, output: Format) -> None:
+    """kill -9 of the controller, then of a broker, with TLS to ZooKeeper, beside a cluster without."""
+    found = secured_changes.secured_changes(partitions, session_ms=session_ms, rounds=rounds, progress=_progress)
+    _show_figures(secured_changes.COLUMNS, found, output)
 
 
 @bench.command(name="idle")

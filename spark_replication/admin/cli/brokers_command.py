@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from spark_replication.admin.cli.groups import Listing
 from spark_replication.admin.cli.listing import (
     Format,
+    admin_at,
     bootstrap,
     optional_bootstrap,
     output,
@@ -20,14 +22,14 @@ from spark_replication.admin.cli.listing import (
     watched,
 )
 from spark_replication.admin.cli.reassign_command import apply_and_wait, wait
-from spark_replication.client.admin import Admin, BrokerDescription, TopicDescription
-from spark_replication.transport.security import Security
+from spark_replication.client.asking.admin import BrokerDescription, TopicDescription
+from spark_replication.transport.security.security import Security
 
 _OF_A_BROKER = ("host", "port", "replication_port", "rack", "epoch", "shutting_down")
 _COLUMNS = ("id", "state", "leads", "replicas", "not_in_sync", *_OF_A_BROKER)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Listing, invoke_without_command=True)
 @optional_bootstrap
 @security
 @output
@@ -36,7 +38,7 @@ _COLUMNS = ("id", "state", "leads", "replicas", "not_in_sync", *_OF_A_BROKER)
 def brokers(context: click.Context, bootstrap: str | None, output: Format, security: Security) -> None:
     """The brokers, and how many partitions each leads and has a replica of: those that are gone first."""
     if (bootstrap := own_bootstrap(context, bootstrap)) is not None:
-        with closing(Admin(bootstrap, security=security)) as admin:
+        with closing(admin_at(bootstrap, security)) as admin:
             rows = _rows(admin.describe_cluster().brokers, admin.describe_topics())
         show(_COLUMNS, rows, output=output)
 
@@ -71,7 +73,7 @@ def drain(bootstrap: str, security: Security, broker: int, *, wait_s: float | No
     """Move every replica away from BROKER. With --wait it says when the broker has nothing left, and may be stopped.
 
     `reassign status` says how far it is, `reassign cancel --all` takes it back."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         plan = admin.plan_reassignment(without=(broker,))
         click.echo(str(plan))
         if not dry_run:

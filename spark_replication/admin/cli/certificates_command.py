@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from spark_replication.admin.certificates import ca_in, host_certificate, principal_certificate
 from spark_replication.admin.cli.listing import Format, output, show
+from spark_replication.process.certificates import ca_in, host_certificate, principal_certificate
 
 _COLUMNS = ("file", "is")
 

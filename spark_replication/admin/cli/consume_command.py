@@ -1,9 +1,9 @@
-"""`spark-replication consume`: rows of one partition, from an offset, a named place or a time on."""
+"""`spark-replication consume`: rows of a topic, from an offset, a named place or a time on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from functools import wraps
 from typing import Any, cast, get_args
@@ -11,12 +11,13 @@ from typing import Any, cast, get_args
 import click
 import msgspec
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
-from spark_replication.client.reader import Preference, Reader
+from spark_replication.admin.cli.listing import Format, Lines, bootstrap, output, reach_ms, security, show
+from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.client.reading.reader import Preference, Reader
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import OFFSET_MAX, NamedOffset, Offset, number_of
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 
 ROWS_SHOWN = 10
 
@@ -78,8 +79,12 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="leader, follower, near (on this host, from its files where they may be read) or a broker's id",
 )
-@click.option("--follow", "-f", is_flag=True, help="wait until there are as many rows")
-@click.option("--max-rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True)
+@click.option("--follow", "-f", is_flag=True, help="show what comes, as it comes, until Ctrl-C: as JSON, a line a row")
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    help=f"show no more ({ROWS_SHOWN} if not given, all that come with --follow)",
+)
 def consume(
     bootstrap: str,
     output: Format,
@@ -91,14 +96,13 @@ def consume(
     chosen: tuple[str, ...],
     prefer: str,
     follow: bool,
-    max_rows: int,
+    max_rows: int | None,
 ) -> None:
     """Rows of a topic, with their partitions and offsets."""
     broker = number_of(prefer)
     whom = cast(Preference, prefer if broker is None else broker)
-    with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
-        rows: list[dict[str, Any]] = []
-        for found in reader.read(
+    with closing(Reader(bootstrap, security=security, prefer=whom, reach_ms=reach_ms())) as reader:
+        batches = reader.read(
             topic,
             partition=partition,
             start=wanted.start,
@@ -106,11 +110,36 @@ def consume(
             start_time=wanted.start_time,
             follow=follow,
             columns=chosen or None,
-        ):
-            shown = found.batch.slice(0, max_rows - len(rows)).to_pylist()
-            place = {} if partition is not None else {"_partition": found.partition}
-            rows.extend({**place, "_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
-            if len(rows) >= max_rows:
-                break
+        )
+        if follow:
+            with suppress(KeyboardInterrupt):
+                _show_as_they_come(_rows(batches, max_rows, with_partition=partition is None), output)
+            return
+        rows = [
+            row for found in _rows(batches, max_rows or ROWS_SHOWN, with_partition=partition is None) for row in found
+        ]
     columns = list(rows[0]) if rows else ["_offset"]
     show(columns, [[row[name] for name in columns] for row in rows], output=output)
+
+
+def _rows(batches: Iterable[LogBatch], max_rows: int | None, *, with_partition: bool) -> Iterator[list[dict[str, Any]]]:
+    """The rows of each batch, by column."""
+    left = max_rows
+    for found in batches:
+        shown = found.batch.slice(0, left).to_pylist()
+        place = {"_partition": found.partition} if with_partition else {}
+        yield [{**place, "_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset)]
+        if left is not None:
+            left -= len(shown)
+            if not left:
+                return
+
+
+def _show_as_they_come(batches: Iterable[list[dict[str, Any]]], output: Format) -> None:
+    columns: tuple[str, ...] = ()
+    lines = Lines(columns, output)
+    for rows in batches:
+        if tuple(rows[0]) != columns:  # at first, and once the topic has another column
+            columns = tuple(rows[0])
+            lines = Lines(columns, output)
+        lines.show([list(row.values()) for row in rows])

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import click
 
+from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import bootstrap, settings_options, tell_error
 from spark_replication.admin.debug_bundle import write_bundle
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
-from spark_replication.transport.security import read_security
+from spark_replication.transport.security.security import read_security
 
 DEADLINE_MS = 10_000  # for each part: the logs of a cluster that does not answer are collected all the same
 
 
-@click.group()
+@click.group(cls=Group)
 def debug() -> None:
     """What helps to find out what is wrong."""
 
@@ -28,10 +29,12 @@ def debug() -> None:
 @settings_options
 @click.argument("file", required=False, type=click.Path(dir_okay=False, writable=True, path_type=Path))
 def bundle(bootstrap: str, settings: Settings, file: Path | None) -> None:
-    """State, events, versions, settings, and the logs below data.dir, in FILE.tar.gz (by default named by the time).
+    """State, events, versions, the cluster's settings and those in force at each process, and the logs of all processes
+    on this host, in FILE.tar.gz (by default named by the time).
 
-    It has no records of topics and no secret; of a cluster that does not answer it has the rest. Logs of brokers on
-    other hosts are on those hosts: run it there, too."""
+    Run it in any folder: processes say where their logs are. It has no records of topics and no secret; of a cluster
+    that does not answer it has the rest, and errors.txt says what it could not get, and why. Logs of brokers on other
+    hosts are on those hosts: run it there, too."""
     target = file or Path(f"spark-replication-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     with closing(Admin(bootstrap, security=read_security(settings), deadline_ms=DEADLINE_MS)) as admin:
         try:

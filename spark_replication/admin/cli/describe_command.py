@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, show_json, watched
-from spark_replication.client.admin import Admin, PartitionDescription, TopicDescription
-from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, security, show, show_json, watched
+from spark_replication.client.asking.admin import Admin, PartitionDescription, TopicDescription
+from spark_replication.client.asking.replica_sizes import ReplicaDescription
+from spark_replication.client.asking.told_settings import CONTROLLER
+from spark_replication.config import TOPIC_SETTINGS
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.mirroring import ToldEvent
-from spark_replication.process.terminal import harmless
-from spark_replication.transport.security import Security
+from spark_replication.messages.observing import ToldSettings
+from spark_replication.process.logs import harmless
+from spark_replication.transport.security.security import Security
 
 _COLUMNS = (
     *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr"),
@@ -35,11 +38,15 @@ def describe(bootstrap: str, security: Security, output: Format, names: tuple[st
     each follower is behind, and the last change with what set it off.
 
     Lag is told by leaders, as follower=records and follower=ms: what they have not heard is unknown."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         found = admin.describe_topics(names)
         replicas = admin.replicas(names)
         events = _last_events(admin, names)
-    told = [_told(topic, [each for each in replicas if each.topic == topic.name], events) for topic in found]
+        in_force = {topic.name: _in_force(admin, topic.name) for topic in found}
+    told = [
+        _told(topic, [each for each in replicas if each.topic == topic.name], events, in_force[topic.name])
+        for topic in found
+    ]
     if output == "json":
         show_json(told)
         return
@@ -51,12 +58,19 @@ def describe(bootstrap: str, security: Security, output: Format, names: tuple[st
         click.echo(
             harmless(f"settings  {', '.join(f'{k}={v}' for k, v in topic['settings'].items()) or 'none of its own'}")
         )
+        for each in topic["settings_in_force"]:
+            click.echo(harmless(f"          {each['setting']}={each['value']}  ({each['from']})"))
+        if topic["settings_unknown"]:
+            click.echo(harmless(f"          which values hold is not known: {topic['settings_unknown']}"))
         rows = ([_cell(name, each[name]) for name in _COLUMNS] for each in topic["partitions"])
         show(_COLUMNS, rows, output="table")
 
 
 def _told(
-    topic: TopicDescription, replicas: Sequence[ReplicaDescription], events: dict[str, ToldEvent]
+    topic: TopicDescription,
+    replicas: Sequence[ReplicaDescription],
+    events: dict[str, ToldEvent],
+    in_force: ToldSettings | ReplicationError,
 ) -> dict[str, Any]:
     return {
         "topic": topic.name,
@@ -64,6 +78,12 @@ def _told(
         "schema_version": topic.schema_version,
         "schema": [f"{field.name}:{field.type}" for field in topic.arrow_schema] if topic.schema else [],
         "settings": topic.config,
+        "settings_in_force": [
+            {"setting": each.name, "value": each.value, "from": each.origin}
+            for each in (in_force.settings if isinstance(in_force, ToldSettings) else ())
+            if each.name in TOPIC_SETTINGS
+        ],
+        "settings_unknown": "" if isinstance(in_force, ToldSettings) else str(in_force),
         "partitions": [
             _of_partition(
                 each,
@@ -109,9 +129,19 @@ def _cell(name: str, value: Any) -> Any:
     return value
 
 
+def _in_force(admin: Admin, topic: str) -> ToldSettings | ReplicationError:
+    """As the controller has them in force. A controller of an earlier release, or one that does not answer, keeps
+    nobody from the rest."""
+    try:
+        return admin.settings(CONTROLLER, topic=topic)[CONTROLLER]
+    except ReplicationError as error:
+        return error
+
+
 def _last_events(admin: Admin, names: Sequence[str]) -> dict[str, ToldEvent]:
     """The last event of each partition, as far as the newest events tell. Empty without the mirror."""
     try:
-        return {each.subject: each for each in admin.events(topics=names, last=1_000) if each.subject is not None}
+        found = admin.events(topics=names, last=1_000, once=True)
     except ReplicationError:
         return {}
+    return {each.subject: each for each in found if each.subject is not None}

@@ -12,14 +12,15 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
-from spark_replication.client.admin import Admin, PartitionDescription
-from spark_replication.client.descriptions import described
-from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, security, show, tell_refused
+from spark_replication.client.asking.admin import Admin, PartitionDescription
+from spark_replication.client.asking.descriptions import described
+from spark_replication.client.asking.replica_sizes import ReplicaDescription
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.requests import ElectionKind
 from spark_replication.model import BrokerId, PossibleLoss, TopicPartition
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 
 ANSWERS_S = 5.0  # within this, brokers that answer at all have told of their logs
 LOOK_S = 0.2
@@ -43,7 +44,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: tuple[_Chosen, ...]
 
 
-@click.group()
+@click.group(cls=Group)
 def leader() -> None:
     """Who leads which partition."""
 
@@ -88,7 +89,7 @@ def elect(
         )
     if kind != "designation" and desired is not None:
         raise click.UsageError("--leader is for --kind designation alone.")
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         before = _known(admin, _topics_of(designations) if designations else None)
         named = list(designations) or _electable(kind, before)
         if not named:
@@ -114,7 +115,7 @@ def acknowledge_loss(bootstrap: str, security: Security, output: Format, partiti
 
     A leader from outside ISR and ELR may lack acknowledged records: those from FROM OFFSET on, at most RECORDS MAX of
     them (empty: nobody knows). Tell whoever relies on them first: what this shows is shown once."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         seen = _known(admin, _topics_of(partitions) if partitions else None)
         losses = {name: each.possible_loss for name, each in seen.items() if each.possible_loss is not None}
         named = list(dict.fromkeys(partitions)) or list(losses)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
@@ -18,14 +18,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spark_replication.client.bootstrap import FORMS
-from spark_replication.client.settings_file import read_settings
+from spark_replication.admin.cli.groups import BEGAN, begin
+from spark_replication.client.finding.bootstrap import FORMS
+from spark_replication.client.finding.deadline import BACK_OFF_MAX_S
+from spark_replication.client.finding.settings_file import given_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
+from spark_replication.core.settings_in_force import GivenSettings
 from spark_replication.errors import ReplicationError
-from spark_replication.process.terminal import harmless, harmless_json
-from spark_replication.transport.security import read_security
+from spark_replication.process.logs import harmless, harmless_json, harmless_line
+from spark_replication.transport.security.security import Security, read_security
+
+if TYPE_CHECKING:
+    from spark_replication.client.asking.admin import Admin
 
 Format = Literal["table", "json"]
+REACH = "spark_replication.reach_s"  # of click's context
 
 _bootstrap = partial(
     click.option,
@@ -34,8 +41,21 @@ _bootstrap = partial(
     envvar=BOOTSTRAP_VARIABLE,
     help=f"{FORMS} (or in ${BOOTSTRAP_VARIABLE})",
 )
-bootstrap = _bootstrap(required=True)
-optional_bootstrap = _bootstrap(required=False)
+REACH_S = 3.0
+#: What of it no search may use: its last wait between two tries, and what Python takes to start and to end.
+ENDING_S = BACK_OFF_MAX_S + 0.2
+_reach = click.option(
+    "--wait-for-cluster",
+    "reach_s",
+    type=click.FloatRange(min=0),
+    default=REACH_S,
+    show_default=True,
+    metavar="SECONDS",
+    expose_value=False,
+    callback=lambda context, _parameter, seconds: context.meta.__setitem__(REACH, seconds),
+    help="within so long of its start the command finds somebody who answers at all, or ends",
+)
+
 output = click.option(
     "--format",
     "output",
@@ -79,18 +99,30 @@ def watched(command: Callable[..., None]) -> Callable[..., None]:
                 except ReplicationError as error:
                     tell_error(error)
                 time.sleep(watch_s)
+                begin(click.get_current_context())
 
     return run
 
 
-def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Pass `settings` to the command, from --config, the environment and --set."""
+def given_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass `given` to the command: settings from --config, the environment and --set, and which come from where."""
 
     @_config
     @_set
     @wraps(command)
     def configured(*arguments: Any, config: Path | None, assigned: tuple[str, ...], **others: Any) -> None:
-        command(*arguments, settings=read_settings(config, *map(parse_assignment, assigned)), **others)
+        command(*arguments, given=given_settings(config, *map(parse_assignment, assigned)), **others)
+
+    return configured
+
+
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass `settings` to the command, from the same options as `given`."""
+
+    @given_options
+    @wraps(command)
+    def configured(*arguments: Any, given: GivenSettings, **others: Any) -> None:
+        command(*arguments, settings=given.settings, **others)
 
     return configured
 
@@ -106,6 +138,21 @@ def security(command: Callable[..., None]) -> Callable[..., None]:
     return secured
 
 
+def reach_ms() -> float:
+    """How long this command looks for somebody who answers at all, from now on. 0: it asks once."""
+    told = click.get_current_context().meta
+    now_s = time.monotonic()
+    began_s: float = told.get(BEGAN, now_s)
+    reach_s: float = told.get(REACH, REACH_S)
+    return max(0.0, began_s + reach_s - ENDING_S - now_s) * 1000
+
+
+def admin_at(bootstrap: str, security: Security) -> Admin:
+    from spark_replication.client.asking.admin import Admin  # not every command is for a cluster
+
+    return Admin(bootstrap, security=security, reach_ms=reach_ms())
+
+
 # The width if the output is no terminal: nothing that somebody may grep for is broken in two.
 WIDE = 10_000
 
@@ -113,6 +160,10 @@ WIDE = 10_000
 def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """What several commands have in common, in the order in which it is read."""
     return lambda command: reduce(lambda made, add: add(made), reversed(decorators), command)
+
+
+bootstrap = together(_bootstrap(required=True), _reach)
+optional_bootstrap = together(_bootstrap(required=False), _reach)
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format, err: bool = False) -> None:
@@ -134,6 +185,33 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
 
 def show_json(value: Any) -> None:
     click.echo(harmless_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()))
+
+
+class Lines:
+    """Rows that are shown as they come: lines of JSON, or columns whose names stand above the first row."""
+
+    def __init__(self, columns: Sequence[str], output: Format) -> None:
+        self._columns = columns
+        self._output = output
+        self._widths = [0] * len(columns)
+        self._has_begun = False
+
+    def show(self, rows: Iterable[Sequence[Any]]) -> None:
+        found = [list(row) for row in rows]
+        if self._output == "json":
+            for row in found:
+                named = msgspec.json.encode(dict(zip(self._columns, row, strict=True)), enc_hook=str)
+                click.echo(harmless_json(named.decode()))
+            return
+        lines = [[harmless_line(_cell(value).plain) for value in row] for row in found]
+        if lines and not self._has_begun:
+            lines.insert(0, [harmless_line(name.replace("_", " ").strip()) for name in self._columns])
+            self._has_begun = True
+        for line in lines:
+            self._widths = [max(width, len(text)) for width, text in zip(self._widths, line, strict=True)]
+        for line in lines:
+            cells = (text.ljust(width) for text, width in zip(line, self._widths, strict=True))
+            click.echo("  ".join(cells).rstrip())
 
 
 def tell_error(error: ReplicationError | str) -> None:

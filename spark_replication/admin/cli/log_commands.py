@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.admin.cli.log_files import (
     Verified,
@@ -19,8 +20,8 @@ from spark_replication.admin.cli.log_files import (
     verify,
 )
 from spark_replication.errors import StorageFailed
-from spark_replication.storage.segment import DATA, INDEX
-from spark_replication.storage.stored_log import bases_in
+from spark_replication.storage.directory.stored_log import bases_in
+from spark_replication.storage.log.segment import DATA, INDEX
 
 SHOWN_MAX = 1_000
 
@@ -43,7 +44,7 @@ _WHAT_TO_DO = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look into the files of a log. Reads only, also while a broker writes them."""
 

@@ -1,5 +1,5 @@
-"""The files of a replica's log, and whether they hold. They are read by storage.stored_log, but without a memory map:
-a failing disk is to be reported, and would end a process that has mapped it.
+"""The files of a replica's log, and whether they hold. They are read by storage.directory.stored_log, but without a
+memory map: a failing disk is to be reported, and would end a process that has mapped it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pyarrow as pa
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.storage.broker_directory import IDENTITY_FILE
-from spark_replication.storage.epochs_file import EPOCHS_FILE, read_epochs
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
-from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries
-from spark_replication.storage.segment import DATA, INDEX, index_path
-from spark_replication.storage.stored_log import StoredLog, StoredSegment, bases_in, segments_in
+from spark_replication.storage.directory.broker_directory import IDENTITY_FILE
+from spark_replication.storage.directory.stored_log import StoredLog, StoredSegment, bases_in, segments_in
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.format.index import ENTRY_BYTES, IndexEntry, decode_entries
+from spark_replication.storage.log.epochs_file import EPOCHS_FILE, read_epochs
+from spark_replication.storage.log.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
+from spark_replication.storage.log.segment import DATA, INDEX, index_path
 
 _FILES = LocalFiles(open_files_max=1)
 

@@ -6,9 +6,8 @@ from contextlib import closing
 
 import click
 
-from spark_replication.admin.cli.listing import bootstrap, security
-from spark_replication.client.admin import Admin
-from spark_replication.transport.security import Security
+from spark_replication.admin.cli.listing import admin_at, bootstrap, security
+from spark_replication.transport.security.security import Security
 
 
 @click.command()
@@ -24,5 +23,5 @@ def metrics(bootstrap: str, security: Security, broker: int | None, *, controlle
     requests and bytes. conf/alerts.yml and conf/grafana.json are about these."""
     if controller and broker is not None:
         raise click.UsageError("Either --broker or --controller.")
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         click.echo(admin.metrics(broker, per_partition=per_partition), nl=False)

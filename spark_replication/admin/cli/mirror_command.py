@@ -11,18 +11,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from spark_replication.admin.cli.listing import Format, bootstrap, optional_bootstrap, output, security, show
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, optional_bootstrap, output, security, show
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
-from spark_replication.client.admin import Admin
 from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
-from spark_replication.mirror.events import EVENTS, face_of
-from spark_replication.mirror.load import TABLES, read_events, read_status, read_table
-from spark_replication.mirror.paths import DEFAULT_PATH
-from spark_replication.mirror.status import STATUS
-from spark_replication.mirror.told_events import told_event, where_of
+from spark_replication.mirror.asking.load import TABLES, read_events, read_status, read_table
+from spark_replication.mirror.asking.told_events import told_event, where_of
+from spark_replication.mirror.delta.paths import DEFAULT_PATH
+from spark_replication.mirror.tables.events import EVENTS, face_of
+from spark_replication.mirror.tables.status import STATUS
 from spark_replication.model import TopicPartition
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 
 COLUMNS = {
     "partitions": (
@@ -40,7 +40,7 @@ STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 _path = click.option("--path", default=DEFAULT_PATH, show_default=True, help="mirror.path of the cluster")
 
 
-@click.group()
+@click.group(cls=Group)
 def mirror() -> None:
     """The Delta tables that show who leads which partition."""
 
@@ -110,7 +110,7 @@ def events(
 def _told_by_controller(bootstrap: str, security: Security, asked: DescribeEvents, last: int) -> list[ToldEvent]:
     if last > EVENTS_MAX:
         raise click.UsageError(f"the controller tells of {EVENTS_MAX} events at most: name --path for more")
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         return admin.events(
             partitions=[*map(str, asked.partitions)],
             topics=asked.topics,

@@ -7,11 +7,12 @@ from contextlib import closing
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, watched
-from spark_replication.client.admin import Admin, PartitionDescription
-from spark_replication.core.controller.health import may_have_lost
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, security, show, watched
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.model import UNCLEAN, PossibleLoss
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
+from spark_replication.view.conditions import conditions_of
+from spark_replication.view.health import may_have_lost
 
 _OF_A_PARTITION = (
     *("partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr", "elected"),
@@ -20,9 +21,10 @@ _COLUMNS = ("topic", *_OF_A_PARTITION, "possible_loss")
 
 # What may be wrong with a partition, the worst first.
 _TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
-    "leaderless": lambda each: each.leader is None,
-    "under_min_isr": lambda each: len(each.isr) < each.min_isr,
-    "under_replicated": lambda each: len(each.isr) < len(each.replicas),
+    "leaderless": lambda each: "leaderless" in conditions_of(each),
+    "under_min_isr": lambda each: "under_min_isr" in conditions_of(each),
+    "under_replicated": lambda each: "under_replicated" in conditions_of(each),
+    "moving": lambda each: "moving" in conditions_of(each),
     "possible_loss": lambda each: each.possible_loss is not None,
     "unclean": lambda each: each.elected in UNCLEAN,
 }
@@ -35,7 +37,10 @@ _TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
 @watched
 @click.option("--leaderless", is_flag=True, help="those without a leader")
 @click.option("--under-min-isr", is_flag=True, help="those that take no acks=all at present")
-@click.option("--under-replicated", is_flag=True, help="those with a replica that is not in sync")
+@click.option("--under-replicated", is_flag=True, help="those with a replica out of sync that no move is adding")
+@click.option(
+    "--moving", is_flag=True, help="those to which a reassignment adds replicas, or from which it removes some"
+)
 @click.option("--possible-loss", is_flag=True, help="those that may have lost records, and nobody has acknowledged it")
 @click.option("--unclean", is_flag=True, help="those whose leader was elected from outside ISR and ELR")
 @click.argument("names", nargs=-1, metavar="[TOPIC]…")
@@ -44,7 +49,7 @@ def partitions(bootstrap: str, output: Format, security: Security, names: tuple[
 
     Of several filters, what any of them lets through is shown."""
     asked_for = [name for name, is_wanted in wanted.items() if is_wanted]
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         found = [
             (_rank(partition), topic.name, partition)
             for topic in admin.describe_topics(list(names) or None)

@@ -14,16 +14,15 @@ from typing import BinaryIO, get_args
 import click
 import pyarrow as pa
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, reach_ms, security, show
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.cli.record_files import FileFormat, format_of, read_batches
-from spark_replication.client.admin import Admin
-from spark_replication.client.placing import Placing
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.placing import Placing
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack, Acks
 from spark_replication.errors import InvalidRequest
-from spark_replication.storage.batches import stored_schema
-from spark_replication.transport.security import Security
+from spark_replication.storage.format.batches import stored_schema
+from spark_replication.transport.security.security import Security
 
 BATCH_ROWS = 10_000
 WAITING_MAX = 64  # batches without an answer
@@ -105,27 +104,26 @@ def produce(
     name = "standard input" if file is None else str(file)
     if file is None and kind != "jsonl":
         raise click.UsageError("standard input is read as lines of JSON: give a FILE")
-    progress = Progress()
-    try:
-        with (
-            _opened(file) as opened,
-            Producer(bootstrap, "all" if acks == "all" else 1 if acks == "1" else 0, security=security) as producer,
-        ):
-            schema, partitions = _described(bootstrap, security, topic)
-            unknown = sorted(set(key) - set(schema.names))
-            if unknown:
-                raise InvalidRequest(f"--key {unknown[0]}: {topic} has the columns {', '.join(schema.names)}")
-            batches = read_batches(opened, kind, schema, rows_max=batch_rows, name=name)
-            targets = partitions if partition is None else [partition]
-            _send(producer, topic, _placed(topic, batches, targets, key), progress)
-    finally:
-        if not progress.of:
-            progress.of[partition] = Acknowledged()
-        rows = [
-            (topic, number, each.batches, each.rows, each.first, each.last)
-            for number, each in sorted(progress.of.items())
-        ]
-        show(("topic", "partition", "batches", "rows", "first_offset", "last_offset"), rows, output=output)
+    with _opened(file) as opened:
+        schema, partitions = _described(bootstrap, security, topic)
+        unknown = sorted(set(key) - set(schema.names))
+        if unknown:
+            raise InvalidRequest(f"--key {unknown[0]}: {topic} has the columns {', '.join(schema.names)}")
+        batches = read_batches(opened, kind, schema, rows_max=batch_rows, name=name)
+        placed = _placed(topic, batches, partitions if partition is None else [partition], key)
+        chosen: Acks = "all" if acks == "all" else 1 if acks == "1" else 0
+        progress = Progress()
+        try:
+            with Producer(bootstrap, chosen, security=security, reach_ms=reach_ms()) as producer:
+                _send(producer, topic, placed, progress)
+        finally:
+            _show(topic, partition, progress, output)
+
+
+def _show(topic: str, partition: int | None, progress: Progress, output: Format) -> None:
+    found = progress.of or {partition: Acknowledged()}
+    rows = [(topic, number, each.batches, each.rows, each.first, each.last) for number, each in sorted(found.items())]
+    show(("topic", "partition", "batches", "rows", "first_offset", "last_offset"), rows, output=output)
 
 
 def _placed(
@@ -166,7 +164,7 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
 
 def _described(bootstrap: str, security: Security, topic: str) -> tuple[pa.Schema, list[int]]:
     """The schema and the partitions of a topic."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         (found,) = admin.describe_topics([topic])
     if not found.schema:
         raise InvalidRequest(f"topic {topic} has no schema: create it with one")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from spark_replication.process.terminal import harmless
+from spark_replication.process.logs import harmless
 
 REWRITE_S = 0.1  # between two texts on a terminal
 LINE_FIRST_S = 1.0  # before the first line elsewhere: a quick command has none

@@ -7,10 +7,10 @@ from typing import get_args
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, together
-from spark_replication.client.admin import Admin
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, output, security, show, together
 from spark_replication.messages.quotas import QuotaKind
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 
 _COLUMNS = ("principal", "quota", "limit")
 
@@ -23,7 +23,7 @@ _of_one = together(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def quotas() -> None:
     """How much principals may take of each broker and of the controller."""
 
@@ -34,14 +34,14 @@ def quotas() -> None:
 @output
 def list_(bootstrap: str, security: Security, output: Format) -> None:
     """The quotas that are set. * is everybody who has none of its own."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         told = admin.quotas()
     if not told.count:
         click.echo("clients do not prove who they are: quotas do not count", err=True)
     show(_COLUMNS, [(each.principal, each.kind, each.limit) for each in told.quotas], output=output)
 
 
-@quotas.command("set")
+@quotas.command("set", context_settings={"ignore_unknown_options": True})  # -5 is a limit, and refused as that
 @_of_one
 @click.argument("limit", type=click.IntRange(min=1))
 def set_(bootstrap: str, security: Security, *, principal: str, quota: QuotaKind, limit: int) -> None:
@@ -50,7 +50,7 @@ def set_(bootstrap: str, security: Security, *, principal: str, quota: QuotaKind
     producer_byte_rate and consumer_byte_rate are bytes a second, request_rate is requests a second, and streams are
     producers, readers and streams of Flight that are open at a time. PRINCIPAL is the name of a token or in a
     certificate, or * for each that has no quota of its own."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         admin.set_quota(principal, quota, limit)
 
 
@@ -58,5 +58,5 @@ def set_(bootstrap: str, security: Security, *, principal: str, quota: QuotaKind
 @_of_one
 def remove(bootstrap: str, security: Security, *, principal: str, quota: QuotaKind) -> None:
     """Take back what `set` set: then the quota of * holds, if there is one."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         admin.set_quota(principal, quota, None)

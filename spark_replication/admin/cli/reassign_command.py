@@ -8,14 +8,24 @@ from typing import Any, TextIO
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import (
+    Format,
+    admin_at,
+    bootstrap,
+    output,
+    security,
+    show,
+    tell_refused,
+    watched,
+)
 from spark_replication.admin.cli.progress_line import ProgressLine
-from spark_replication.client.admin import Admin
-from spark_replication.client.waves import wait_in_waves
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.waves import wait_in_waves
 from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
 from spark_replication.model import number_of
-from spark_replication.process.terminal import harmless
-from spark_replication.transport.security import Security
+from spark_replication.process.logs import harmless
+from spark_replication.transport.security.security import Security
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
 
@@ -65,7 +75,7 @@ class Successor(click.ParamType[tuple[int, int]]):
         return old, new
 
 
-@click.group()
+@click.group(cls=Group)
 def reassign() -> None:
     """Move replicas to other brokers."""
 
@@ -114,7 +124,7 @@ def plan(
             "Name replicas (PARTITION=IDS), or give --over, --add, --without, --replace, --replication-factor or "
             "--balance-leaders: one of these."
         )
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         made = admin.plan_reassignment(topics=list(topics) or None, **given)
     if save is not None:
         save.write_text(made.to_json() + "\n")
@@ -147,7 +157,7 @@ def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None
     It goes on by itself: `status` says how far it is. What had no room yet begins when it is applied again, or with
     --wait as soon as others have ended."""
     read = Plan.from_json(file.read())
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         apply_and_wait(admin, read, wait_s)
 
 
@@ -167,9 +177,10 @@ def apply_and_wait(admin: Admin, plan: Plan, wait_s: float | None) -> None:
 @bootstrap
 @security
 @output
+@watched
 def status(bootstrap: str, output: Format, security: Security) -> None:
     """What is under way, and how much of it is left: what is unknown is an empty cell."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         rows = [
             (
                 each.partition,
@@ -194,7 +205,7 @@ def cancel(bootstrap: str, security: Security, partitions: tuple[str, ...], *, e
     """Back to the replicas that these partitions had before."""
     if bool(partitions) is everything:
         raise click.UsageError("Name partitions, such as orders-3, or --all: one of these.")
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         named = partitions or tuple(each.partition for each in admin.reassignments())
         refused = admin.cancel_reassignment(named) if named else {}
     click.echo(f"{len(named) - len(refused)} of {len(named)} partitions go back")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
-from pyarrow import csv, json, parquet
+from pyarrow import csv, json
 
 from spark_replication.errors import InvalidRequest
 
@@ -51,6 +51,8 @@ def read_batches(
 def _batches(file: BinaryIO, kind: FileFormat, schema: pa.Schema, rows_max: int) -> Iterator[pa.RecordBatch]:
     match kind:
         case "parquet":
+            from pyarrow import parquet  # it brings file systems, and most rows are no such files
+
             yield from parquet.ParquetFile(file).iter_batches(batch_size=rows_max)
         case "arrow":
             yield from _arrow_batches(file)

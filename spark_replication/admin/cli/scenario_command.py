@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from spark_replication.admin.cli.listing import tell_error
+from spark_replication.errors import WrongUsage
 from spark_replication.sim.scenarios import scenario as scenarios
 from spark_replication.sim.scenarios.expectation import BadScenario
 
@@ -25,7 +27,7 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
                 if result.failure is not None or not quiet:
                     click.echo(str(result))
     except BadScenario as error:
-        click.echo(f"bad scenario: {error}", err=True)
+        tell_error(WrongUsage(f"bad scenario: {' '.join(str(error).split())}"))
         sys.exit(2)
     click.echo(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
+from itertools import chain
 
 import click
 import pyarrow as pa
 
 from spark_replication.admin.cli.describe_command import describe
+from spark_replication.admin.cli.groups import Listing
 from spark_replication.admin.cli.listing import (
     Format,
+    admin_at,
     bootstrap,
     optional_bootstrap,
     output,
@@ -19,11 +23,12 @@ from spark_replication.admin.cli.listing import (
     watched,
 )
 from spark_replication.admin.schema_texts import schema_from, with_columns
-from spark_replication.client.admin import Admin, TopicDescription
-from spark_replication.config import parse_assignment
-from spark_replication.model import Scalar, TopicConfig
-from spark_replication.storage.batches import topic_schema
-from spark_replication.transport.security import Security
+from spark_replication.client.asking.admin import TopicDescription
+from spark_replication.config import parse_assignment, parse_change
+from spark_replication.model import TopicConfig
+from spark_replication.storage.format.batches import topic_schema
+from spark_replication.transport.security.security import Security
+from spark_replication.view.conditions import conditions_of
 
 _COLUMNS = (
     *("topic", "partitions", "replicas", "leaderless", "under_min_isr", "under_replicated"),
@@ -33,7 +38,7 @@ _COLUMNS = (
 _settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Listing, invoke_without_command=True)
 @optional_bootstrap
 @security
 @output
@@ -42,19 +47,20 @@ _settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 def topics(context: click.Context, bootstrap: str | None, output: Format, security: Security) -> None:
     """The topics, how large and how well replicated they are: the worst first."""
     if (bootstrap := own_bootstrap(context, bootstrap)) is not None:
-        with closing(Admin(bootstrap, security=security)) as admin:
+        with closing(admin_at(bootstrap, security)) as admin:
             rows = [_row(topic) for topic in admin.describe_topics()]
         show(_COLUMNS, sorted(rows, key=lambda row: (-row[3], -row[4], -row[5], row[0])), output=output)
 
 
 def _row(topic: TopicDescription) -> tuple[str, int, int, int, int, int, int, str]:
+    counts = Counter(chain.from_iterable(map(conditions_of, topic.partitions)))
     return (
         topic.name,
         len(topic.partitions),
         max((len(each.replicas) for each in topic.partitions), default=0),
-        sum(each.leader is None for each in topic.partitions),
-        sum(len(each.isr) < each.min_isr for each in topic.partitions),
-        sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+        counts["leaderless"],
+        counts["under_min_isr"],
+        counts["under_replicated"],
         topic.schema_version,
         topic.topic_id,
     )
@@ -86,7 +92,7 @@ def create(
     """Make TOPIC, with settings of its own such as retention.ms=86400000; it is there once this returns."""
     given = {name: value for each in assignments for name, value in parse_assignment(each).items()}
     columns = schema_from(schema)
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         made = admin.create_topic(topic, columns, partitions, replication_factor, given)
     replicas = max(len(each.replicas) for each in made.partitions)
     click.echo(f"{topic} has {len(made.partitions)} partitions of {replicas} replicas each")
@@ -101,7 +107,7 @@ def delete(bootstrap: str, security: Security, topic: str, *, yes: bool) -> None
     """End TOPIC, with all its records."""
     if not yes:
         click.confirm(f"delete {topic} with all its records?", abort=True, err=True)
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         admin.delete_topic(topic)
     click.echo(f"{topic} is deleted")
 
@@ -117,22 +123,20 @@ def configure(bootstrap: str, security: Security, topic: str, assignments: tuple
     `spark-replication settings` says which a topic can have."""
     if not assignments:
         raise click.UsageError("Name a setting and its value, such as retention.ms=86400000.")
-    given: dict[str, Scalar | None] = {}
-    for each in assignments:
-        given |= {each.removesuffix("="): None} if each.endswith("=") else parse_assignment(each)
-    with closing(Admin(bootstrap, security=security)) as admin:
+    given = {name: value for each in assignments for name, value in parse_change(each).items()}
+    with closing(admin_at(bootstrap, security)) as admin:
         admin.configure(topic, given)
     click.echo(f"{topic} is configured: {', '.join(assignments)}")
 
 
-@topics.command(name="add-partitions")
+@topics.command(name="add-partitions", context_settings={"ignore_unknown_options": True})  # -1 is a number
 @bootstrap
 @security
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
 def add_partitions(bootstrap: str, security: Security, topic: str, count: int) -> None:
     """Give TOPIC partitions until it has COUNT. Keys go to other partitions from then on."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         found = admin.add_partitions(topic, count)
     click.echo(f"{topic} has {len(found.partitions)} partitions")
 
@@ -150,7 +154,7 @@ def remove_partitions(
     if not yes:
         named = ", ".join(f"{topic}-{number}" for number in partitions)
         click.confirm(f"remove {named} with all their records?", abort=True, err=True)
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         admin.remove_partitions(topic, partitions)
         (found,) = admin.describe_topics([topic])
     click.echo(f"{topic} has {len(found.partitions)} partitions")
@@ -163,7 +167,7 @@ def remove_partitions(
 @click.argument("columns", nargs=-1, required=True, metavar="NAME:TYPE…")
 def widen(bootstrap: str, security: Security, topic: str, columns: tuple[str, ...]) -> None:
     """Add nullable columns, such as region:string, at the end of a topic's schema; one that is there already counts."""
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with closing(admin_at(bootstrap, security)) as admin:
         (found,) = admin.describe_topics([topic])
         # A topic without a schema has nothing to widen, and the controller says so.
         before = topic_schema(TopicConfig(schema=found.schema)).newest if found.schema else pa.schema([])

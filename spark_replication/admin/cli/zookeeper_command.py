@@ -8,24 +8,27 @@ from pathlib import Path
 
 import click
 
+from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.zk.login import NOBODY, Login, read_login
-from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zk.login import CA, CERTIFICATE, KEY, NOBODY, Login, read_login
+from spark_replication.zookeeper_server.certificates import client_files
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, serve_over_tls
 from spark_replication.zookeeper_server.keeper import Keeper, close_to_others
 from spark_replication.zookeeper_server.layout import SERVER_COUNTS, servers_made
 from spark_replication.zookeeper_server.locks import unused
 
 START_TIMEOUT_S = 60.0
+FILES = (CA, CERTIFICATE, KEY)  # the settings, in the order of ClientFiles
 
 _directory = partial(
     click.option, "--directory", type=click.Path(file_okay=False, path_type=Path), help="where its servers keep all"
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @_directory(default=Path(Settings().data_dir) / "zookeeper", show_default=True)
 @click.option(
     "--servers",
@@ -35,7 +38,8 @@ _directory = partial(
 @click.option(
     "--auth-file",
     type=click.Path(dir_okay=False),
-    help="holds USER:PASSWORD: nobody else may write there. The zookeeper.auth.file of its clusters",
+    help="holds USER:PASSWORD: nobody else may write there. The zookeeper.auth.file of its clusters, which it serves "
+    "over TLS alone",
 )
 @click.option("--detach", is_flag=True, help="leave the servers running; those that live are adopted")
 @click.pass_context
@@ -48,6 +52,8 @@ def zookeeper(
         return
     count = servers_made(directory) or SERVER_COUNTS[0] if servers is None else int(servers)
     login = NOBODY if auth_file is None else read_login(Settings(zookeeper_auth_file=auth_file))
+    if login.owns:
+        serve_over_tls(directory)
     if detach:
         started = EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
         close_to_others(started, login)
@@ -111,6 +117,9 @@ def _found(directory: Path) -> EmbeddedZooKeeper:
 
 def _tell(running: EmbeddedZooKeeper | Keeper, auth_file: str | None) -> None:
     closed = "" if auth_file is None else f" --set zookeeper.auth.file={auth_file}"
+    files = client_files(running.directory)
+    named = () if files is None else zip(FILES, files, strict=True)
+    over_tls = "".join(f" --set {name}={path}" for name, path in named)
     click.echo(f"ZooKeeper runs at {running.address}, in {running.directory}")
-    click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}{closed}")
-    click.echo(f"clients of that cluster:  --bootstrap zk://{running.address}{Settings().zookeeper_chroot}")
+    click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}{closed}{over_tls}")
+    click.echo(f"clients of that cluster:  --bootstrap zk://{running.address}{Settings().zookeeper_chroot}{over_tls}")

@@ -36,18 +36,18 @@ from spark_replication.admin.drill.figures import (
 )
 from spark_replication.admin.drill.load import SCHEMA, lines_of
 from spark_replication.admin.jobs.status_view import says_up_to_date
-from spark_replication.client.settings_file import read_settings
+from spark_replication.client.finding.settings_file import read_settings
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import DIRECTORY
 from spark_replication.live.own_secrets import with_own_secrets
-from spark_replication.mirror.load import read_partitions
+from spark_replication.mirror.asking.load import read_partitions
 from spark_replication.model import BrokerId, TopicPartition, decode
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.spark.standalone import HOST, Standalone
-from spark_replication.storage.state_files import read_file
-from spark_replication.transport.security import read_security
+from spark_replication.storage.disk.state_files import read_file
+from spark_replication.transport.security.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -174,6 +174,7 @@ class Drill:
     def _load(self, stack: contextlib.ExitStack, what: str, cluster: ClusterFile) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "spark_replication.admin.drill.load", what, "--bootstrap", cluster.zookeeper]
         options = ["--config", self._config, "--topic", TOPIC, "--partitions", str(PARTITIONS)]
+        options += ["--data-dir", str(self._data)]
         return self._spawn(stack, what, [*command, *options, "--record", str(self._directory / what)])
 
     def _spawn(self, stack: contextlib.ExitStack, name: str, command: list[str]) -> subprocess.Popen[bytes]:

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 import spark_replication as sr
 from spark_replication.admin.drill.figures import Line
-from spark_replication.client.sender import Ack
-from spark_replication.client.settings_file import read_settings
+from spark_replication.client.finding.settings_file import read_settings
+from spark_replication.client.producing.sender import Ack
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.transport.security import read_security
+from spark_replication.transport.security.security import read_security
 
 SCHEMA = pa.schema([("number", pa.int64())])
 BATCHES_PER_S = 50  # of each partition
@@ -34,11 +34,12 @@ def main() -> int:
     parser.add_argument("what", choices=("produce", "follow"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--config", required=True, help="TOML file of settings: those of security count")
+    parser.add_argument("--data-dir", required=True, help="of the cluster")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--record", required=True, help="the file that the lines go to")
     options = parser.parse_args()
-    security = read_security(read_settings(options.config))
+    security = read_security(read_settings(options.config, {"data.dir": options.data_dir}))
     stopping = threading.Event()
     on_stop_signals(stopping.set)
     with open(options.record, "w", buffering=1) as lines:  # noqa: PTH123 (a path from the command line)

@@ -19,13 +19,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 import spark_replication as sr
-from spark_replication.admin.jobs.job_options import settings_of
+from spark_replication.admin.jobs.job_options import given_of
 from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Rate, topic_partitions
 from spark_replication.admin.jobs.status_view import event_lines, shown_partitions, status_line, status_view
 from spark_replication.admin.jobs.traffic import TrafficWatch, watching
 from spark_replication.errors import StartGivenUp
-from spark_replication.process.collecting import Collecting
-from spark_replication.process.log_lines import log_to_file
+from spark_replication.process.logs import log_to_file
+from spark_replication.process.memory import Collecting
 from spark_replication.spark.cluster_file import make_data_directory
 from spark_replication.spark.session import build_session, end_session, submitted_master
 
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
     """Run the cluster until `stopping` is set. Raises StartGivenUp if it is set before there is a cluster."""
-    settings = settings_of(options)
-    log_to_file(make_data_directory(settings) / LOG_FILE, process="driver")
+    given = given_of(options)
+    log_to_file(make_data_directory(given.settings) / LOG_FILE, process="driver")
     log.info("this is driver %d", os.getpid())
     Collecting().start()
     console = Console()
@@ -51,7 +51,7 @@ def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
         with _session(options, stopping) as spark:
             cluster = sr.SparkCluster.start(
                 spark,
-                settings,
+                given,
                 options.brokers,
                 wanted=lambda: not stopping.is_set(),
                 detach_brokers=options.detach_brokers,

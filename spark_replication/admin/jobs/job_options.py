@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 
-from spark_replication.client.bootstrap import FORMS
-from spark_replication.client.settings_file import read_settings
+from spark_replication.client.finding.bootstrap import FORMS
+from spark_replication.client.finding.settings_file import given_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
-from spark_replication.transport.security import Security, read_security
+from spark_replication.core.settings_in_force import GivenSettings
+from spark_replication.transport.security.security import Security, read_security
 
 
 def parser_of(described: str | None) -> argparse.ArgumentParser:
@@ -32,8 +33,12 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def given_of(options: argparse.Namespace) -> GivenSettings:
+    return given_settings(options.config, *map(parse_assignment, options.set))
+
+
 def settings_of(options: argparse.Namespace) -> Settings:
-    return read_settings(options.config, *map(parse_assignment, options.set))
+    return given_of(options).settings
 
 
 def security_of(options: argparse.Namespace) -> Security:

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from spark_replication.client.admin import Admin
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack
 from spark_replication.errors import ReplicationError, TopicAlreadyExists
 
 TOPIC = "orders"

@@ -19,7 +19,8 @@ from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest, error_of_text
 from spark_replication.spark.datasource.data_source import FORMAT
 from spark_replication.spark.registering import register_format, security_options
-from spark_replication.spark.session import build_session, end_session, submitted_master
+from spark_replication.spark.session import end_session
+from spark_replication.spark.session import session as spark_session
 
 TOLD_EVERY_S = 1
 
@@ -28,7 +29,7 @@ TOLD_EVERY_S = 1
 def session(name: str, bootstrap: str, settings: Settings) -> Iterator[SparkSession]:
     """A Spark session that knows the cluster: that of spark-submit, or one on this machine."""
     before = signal.getsignal(signal.SIGINT)
-    spark = build_session(name, submitted_master() or "local[*]")
+    spark = spark_session(name)
     signal.signal(signal.SIGINT, before)  # Spark has taken Ctrl-C for itself
     try:
         register_format(spark, {"bootstrap": bootstrap, **security_options(settings)})
@@ -63,13 +64,18 @@ class OrderStream:
         self._table = table
         self._read = 0
 
-    def run(self, stopping: Event, tell: Callable[[int, int], None]) -> None:
-        """Run until the stream's end, or until `stopping`. `tell` is called with the rows read and the rows behind."""
+    def run(self, stopping: Event, tell: Callable[[int, int | None], None]) -> None:
+        """Run until the stream's end, or until `stopping`. `tell` is called with the rows read and the rows behind;
+        None until a micro-batch has told how many."""
         told = -1
-        while not with_our_errors(lambda: self._query.awaitTermination(TOLD_EVERY_S)) and not stopping.is_set():
-            told = self._tell(told, tell)
+        behind: int | None = 0  # at the end of one that does not follow all of it is read
+        while not with_our_errors(lambda: self._query.awaitTermination(TOLD_EVERY_S)):
+            told = self._tell(told, tell, None)
+            if stopping.is_set():
+                behind = None
+                break
         self._query.stop()
-        self._tell(told, tell)
+        self._tell(told, tell, behind)
 
     def rows_there(self) -> int:
         """In the table, which Delta knows without reading it: those of a micro-batch too that a stop came into, of
@@ -78,8 +84,8 @@ class OrderStream:
             return 0
         return self._spark.read.format("delta").load(self._table).count()
 
-    def _tell(self, told: int, tell: Callable[[int, int], None]) -> int:
-        behind = 0
+    def _tell(self, told: int, tell: Callable[[int, int | None], None], behind: int | None) -> int:
+        """behind: if no micro-batch has told."""
         for each in self._query.recentProgress:
             progress: dict[str, Any] = json.loads(each.json)
             if progress["batchId"] > told:

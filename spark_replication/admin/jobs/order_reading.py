@@ -10,8 +10,8 @@ from functools import partial
 import msgspec
 import pyarrow.compute as pc
 
-from spark_replication.client.log_batch import LogBatch
-from spark_replication.client.reader import Reader
+from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import ReplicationError
 from spark_replication.model import NamedOffset, Offset
 

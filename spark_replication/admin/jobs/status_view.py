@@ -18,7 +18,7 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.model import TopicPartition
 from spark_replication.page.answers import PartitionSize
-from spark_replication.process.terminal import harmless
+from spark_replication.process.logs import harmless
 from spark_replication.spark.cluster import Status
 
 PARTITIONS_SHOWN = 20

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.messages.mirroring import DescribeEvents
 from spark_replication.model import TopicPartition
 from spark_replication.page.answers import Age, Events, PartitionSize, TopicRow, Unchanged

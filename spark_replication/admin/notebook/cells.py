@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from spark_replication.admin.notebook.frames import CONDITIONS, condition_of
-from spark_replication.client.descriptions import PartitionDescription, TopicDescription
+from spark_replication.client.asking.descriptions import PartitionDescription, TopicDescription
+from spark_replication.view.conditions import WORDS, Condition, conditions_of
 
 #: If there are more partitions, the worst have a cell.
 CELLS_MAX = 20_000
@@ -22,7 +22,8 @@ READABLE_PX = 26
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: PartitionDescription
-    condition: str
+    #: The worst that holds.
+    condition: Condition
     row: int
     column: int
 
@@ -34,29 +35,44 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     columns: int
     cell_px: int
-    #: How many partitions have each condition, with or without a cell.
-    counts: dict[str, int]
+    partitions: int
+    #: Of how many partitions each condition holds, with or without a cell.
+    counts: dict[Condition, int]
 
 
 def grid_of(topics: Sequence[TopicDescription]) -> Grid:
-    found = [(topic.name, each, condition_of(each)) for topic in topics for each in topic.partitions]
-    counts = dict.fromkeys(CONDITIONS, 0)
-    for _, _, condition in found:
-        counts[condition] += 1
-    if len(found) > CELLS_MAX:
-        worst = sorted(range(len(found)), key=lambda place: CONDITIONS.index(found[place][2]))[:CELLS_MAX]
+    counts = dict.fromkeys(WORDS, 0)
+    found: list[tuple[str, PartitionDescription, Condition]] = []
+    for topic in topics:
+        for partition in topic.partitions:
+            conditions = conditions_of(partition)
+            found.append((topic.name, partition, conditions[0]))
+            for each in conditions:
+                counts[each] += 1
+    partitions = len(found)
+    if partitions > CELLS_MAX:
+        rank = {condition: place for place, condition in enumerate(WORDS)}
+        worst = sorted(range(len(found)), key=lambda place: rank[found[place][2]])[:CELLS_MAX]
         found = [found[place] for place in sorted(worst)]
     _, columns, cell_px = next(size for size in _SIZES if len(found) <= size[0])
     is_named = len({name for name, _, _ in found}) <= NAMED_TOPICS_MAX
     cells: list[Cell] = []
     named: dict[int, str] = {}
     row, column = 0, -1
-    for topic, partition, condition in found:
+    for name, partition, condition in found:
         column += 1
-        is_new = is_named and (not cells or cells[-1].topic != topic)
+        is_new = is_named and (not cells or cells[-1].topic != name)
         if column == columns or (is_new and cells):
             row, column = row + 1, 0
         if is_new:
-            named[row] = topic
-        cells.append(Cell(topic=topic, partition=partition, condition=condition, row=row, column=column))
-    return Grid(cells=tuple(cells), topics=named, rows=row + 1, columns=columns, cell_px=cell_px, counts=counts)
+            named[row] = name
+        cells.append(Cell(topic=name, partition=partition, condition=condition, row=row, column=column))
+    return Grid(
+        cells=tuple(cells),
+        topics=named,
+        rows=row + 1,
+        columns=columns,
+        cell_px=cell_px,
+        partitions=partitions,
+        counts=counts,
+    )

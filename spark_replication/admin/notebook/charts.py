@@ -7,6 +7,7 @@ no colour is the only sign of anything. Import this module only to draw: altair 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from itertools import cycle
@@ -17,10 +18,10 @@ import altair as alt
 from vl_convert import javascript_bundle
 
 from spark_replication.admin.notebook.cells import READABLE_PX, Grid
-from spark_replication.admin.notebook.frames import CONDITIONS, IN_SYNC, LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED
 from spark_replication.admin.notebook.leaderships import Timeline
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, TimeMs
+from spark_replication.view.conditions import WORDS, Condition
 
 Rows = list[dict[str, Any]]
 
@@ -30,9 +31,16 @@ _DARK = "#111111"
 _LIGHT = "#ffffff"
 _RED = "#cc3311"
 _LEADERS = ("#77aadd", "#ee8866", "#eedd88", "#99ddff", "#44bb99", "#ffaabb", "#bbcc33", "#aaaa00", "#dddddd")
-_CONDITION_COLOURS = {LEADERLESS: _RED, UNDER_MIN_ISR: "#ee7733", UNDER_REPLICATED: "#eecc66", IN_SYNC: "#4477aa"}
+_CONDITION_COLOURS: dict[Condition, str] = {
+    "leaderless": _RED,
+    "under_min_isr": "#ee7733",
+    "under_replicated": "#eecc66",
+    "moving": "#77aadd",
+    "in_sync": "#4477aa",
+}
 # The signs in cells that are too small for a number.
-_SIGNS = {LEADERLESS: "×", UNDER_MIN_ISR: "!", UNDER_REPLICATED: "", IN_SYNC: ""}
+_SIGNS: dict[Condition, str] = {"leaderless": "×", "under_min_isr": "!"}
+_ON_DARK: tuple[Condition, ...] = ("leaderless", "in_sync")
 _NOBODY = "nobody"
 _BAR_LABEL_SHARE = 0.03  # of the time that is shown: a shorter bar has no room for the leader's name
 _DAY_MS = 24 * 3_600_000
@@ -142,8 +150,9 @@ def _mark_layer(y: alt.Y, time: alt.Scale) -> alt.Chart:
 
 def grid_chart(told: Grid) -> OfflineChart:
     """Every partition as a cell, coloured by its condition."""
-    present = [name for name in CONDITIONS if told.counts[name]]
-    colours = alt.Scale(domain=present, range=[_CONDITION_COLOURS[name] for name in present])
+    shown = {cell.condition for cell in told.cells}
+    colours = {condition: colour for condition, colour in _CONDITION_COLOURS.items() if condition in shown}
+    scale = alt.Scale(domain=_words(colours), range=[*colours.values()])
     # A topic's name stands beside its first row.
     names = json.dumps({str(row): _plain(name) for row, name in told.topics.items()})
     beside = alt.Axis(labelExpr=f"{names}[datum.label] || ''", ticks=False, domain=False, labelLimit=200)
@@ -152,24 +161,29 @@ def grid_chart(told: Grid) -> OfflineChart:
     )
     legend = alt.Legend(symbolType="square", orient="top", direction="horizontal", labelLimit=0)
     cell = base.mark_rect(stroke=_GREY, strokeWidth=0.5).encode(
-        color=alt.Color("condition:N", title=None, scale=colours, legend=legend),
+        color=alt.Color("condition:N", title=None, scale=scale, legend=legend),
         tooltip=_tooltip("partition", "condition", "leader", "in sync", "replicas"),
     )
     sign_px = _NUMBER_PX if told.cell_px >= READABLE_PX else told.cell_px
     sign = base.mark_text(fontSize=sign_px, fontWeight="bold").encode(text="sign:N")
-    on_dark = alt.FieldOneOfPredicate(field="condition", oneOf=[LEADERLESS, IN_SYNC])
-    on_light = alt.FieldOneOfPredicate(field="condition", oneOf=[UNDER_MIN_ISR, UNDER_REPLICATED])
+    on_dark = alt.FieldOneOfPredicate(field="condition", oneOf=_words(_ON_DARK))
+    on_light = alt.FieldOneOfPredicate(
+        field="condition", oneOf=_words([each for each in WORDS if each not in _ON_DARK])
+    )
     signs = [
         sign.transform_filter(on_dark).transform_filter(alt.datum.sign != "").encode(color=alt.value(_LIGHT)),
         sign.transform_filter(on_light).transform_filter(alt.datum.sign != "").encode(color=alt.value(_DARK)),
     ]
-    total = sum(told.counts.values())
-    counted = ", ".join(f"{told.counts[name]} {name}" for name in present)
-    left = total - len(told.cells)
+    counted = ", ".join(f"{count} {WORDS[condition]}" for condition, count in told.counts.items() if count)
+    left = told.partitions - len(told.cells)
     without = f"; without {left} of those that are best" if left else ""
-    return _chart([cell, *signs], {"cells": _cells(told)}, f"{total} partitions", f"{counted}{without}").properties(
-        width=alt.Step(told.cell_px), height=alt.Step(told.cell_px)
-    )
+    return _chart(
+        [cell, *signs], {"cells": _cells(told)}, f"{told.partitions} partitions", f"{counted}{without}"
+    ).properties(width=alt.Step(told.cell_px), height=alt.Step(told.cell_px))
+
+
+def _words(conditions: Iterable[Condition]) -> list[str]:
+    return [WORDS[each] for each in conditions]
 
 
 def _cells(told: Grid) -> Rows:
@@ -178,11 +192,11 @@ def _cells(told: Grid) -> Rows:
             "row": each.row,
             "column": each.column,
             "partition": _plain(f"{each.topic}-{each.partition.partition}"),
-            "condition": each.condition,
+            "condition": WORDS[each.condition],
             "leader": _named(each.partition.leader),
             "in sync": _listed(each.partition.isr),
             "replicas": _listed(each.partition.replicas),
-            "sign": str(each.partition.partition) if told.cell_px >= READABLE_PX else _SIGNS[each.condition],
+            "sign": str(each.partition.partition) if told.cell_px >= READABLE_PX else _SIGNS.get(each.condition, ""),
         }
         for each in told.cells
     ]

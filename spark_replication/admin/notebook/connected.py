@@ -27,21 +27,22 @@ from spark_replication.admin.notebook.frames import (
 )
 from spark_replication.admin.notebook.leaderships import timeline_of
 from spark_replication.admin.notebook.moving import PlannedMoves
-from spark_replication.client.admin import DEADLINE_MS, Admin
-from spark_replication.client.bootstrap import DELTA, FORMS
-from spark_replication.client.descriptions import ClusterDescription, TopicDescription
-from spark_replication.client.health import Health
-from spark_replication.client.markup import Markup, joined, link, paragraph, styled, table
+from spark_replication.client.asking.admin import DEADLINE_MS, Admin
+from spark_replication.client.asking.descriptions import ClusterDescription, TopicDescription
+from spark_replication.client.asking.health import Health
+from spark_replication.client.asking.markup import Markup, joined, link, paragraph, styled, table
+from spark_replication.client.finding.bootstrap import DELTA, FORMS
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.core.moves.moves import BYTES_PER_SECOND
 from spark_replication.core.moves.planning import named_partition
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents
-from spark_replication.mirror.paths import mirror_path
+from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.model import BrokerId
-from spark_replication.process.clock import now_ms
-from spark_replication.transport.security import Security
+from spark_replication.process.extras import importing_for
+from spark_replication.process.threads import now_ms
+from spark_replication.transport.security.security import Security
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 #: A DataFrame of pandas, or of Spark if there is a session.
 DataFrame: TypeAlias = Any
-
-DRAWING = ("altair", "vl_convert")
 
 
 def connect(
@@ -262,14 +261,8 @@ def _broker_table(cluster: ClusterDescription, topics: Sequence[TopicDescription
 
 
 def _charts() -> ModuleType:
-    try:
+    with importing_for("a chart"):
         from spark_replication.admin.notebook import charts
-    except ModuleNotFoundError as error:
-        if error.name not in DRAWING:
-            raise
-        raise InvalidRequest(
-            f"charts need {error.name}, which is not installed: pip install 'spark_replication[notebook]'"
-        ) from error
     return charts
 
 

@@ -20,12 +20,12 @@ import msgspec
 
 from spark_replication.admin.drill.figures import History, Line, history, led_by, longest_wait_ms
 from spark_replication.admin.drill.load import SCHEMA, Record, lines_of, produce
-from spark_replication.client.admin import Admin
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.descriptions import PartitionDescription
-from spark_replication.client.markup import joined, paragraph, styled, table
-from spark_replication.client.producer import Producer
-from spark_replication.client.reader import Reader
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.descriptions import PartitionDescription
+from spark_replication.client.asking.markup import joined, paragraph, styled, table
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.model import BrokerId, PartitionNumber
 from spark_replication.process.loopback import require_loopback

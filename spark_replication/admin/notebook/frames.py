@@ -11,33 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from spark_replication.client.descriptions import ClusterDescription, PartitionDescription, TopicDescription
-from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.client.asking.descriptions import ClusterDescription, TopicDescription
+from spark_replication.client.asking.replica_sizes import ReplicaDescription
 from spark_replication.messages.mirroring import ToldEvent
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.columns import Table
-from spark_replication.mirror.events import EVENTS, text_of
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.topics import TOPICS
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.columns import Table
+from spark_replication.mirror.tables.events import EVENTS, text_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.topics import TOPICS
+from spark_replication.view.conditions import WORDS, conditions_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-IN_SYNC = "in sync"
-UNDER_REPLICATED = "under replicated"
-UNDER_MIN_ISR = "under min ISR"
-LEADERLESS = "leaderless"
-# The worst first.
-CONDITIONS = (LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, IN_SYNC)
-
-
-def condition_of(partition: PartitionDescription) -> str:
-    """The worst condition that holds for the partition."""
-    if partition.leader is None:
-        return LEADERLESS
-    if len(partition.isr) < partition.min_isr:
-        return UNDER_MIN_ISR
-    return UNDER_REPLICATED if len(partition.isr) < len(partition.replicas) else IN_SYNC
 
 
 def _added(name: str, of_type: pa.DataType, comment: str) -> pa.Field:
@@ -52,7 +37,7 @@ def _shared(table: Table[Any], *names: str) -> list[pa.Field]:
 PARTITION_COLUMNS = pa.schema(
     [
         *_shared(PARTITIONS, "topic", "partition"),
-        _added("condition", pa.string(), f"the worst that holds of it: {', '.join(CONDITIONS)}"),
+        _added("condition", pa.string(), f"the worst that holds of it: {', '.join(WORDS.values())}"),
         *_shared(PARTITIONS, "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "adding", "removing"),
         *_shared(PARTITIONS, "last_known_elr", "last_known_leader", "recovering", "elected_how", "partition_epoch"),
     ]
@@ -121,7 +106,7 @@ def partition_frame(topics: Iterable[TopicDescription]) -> Frame:
     found = [(topic.name, each) for topic in topics for each in topic.partitions]
     columns: dict[str, Sequence[Any]] = {
         "topic": [name for name, _ in found],
-        "condition": [condition_of(each) for _, each in found],
+        "condition": [WORDS[conditions_of(each)[0]] for _, each in found],
         "elected_how": [each.elected for _, each in found],
         # Sorted, as the mirror has them.
         "isr": [tuple(sorted(each.isr)) for _, each in found],

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from spark_replication.client.descriptions import TopicDescription
+from spark_replication.client.asking.descriptions import TopicDescription
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, PartitionNumber, TimeMs
 

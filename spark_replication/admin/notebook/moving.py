@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from spark_replication.client.admin import Admin
-from spark_replication.client.markup import Markup, joined, paragraph, table
-from spark_replication.client.waves import Progress, wait_in_waves
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.markup import Markup, joined, paragraph, table
+from spark_replication.client.asking.waves import PlanProgress, wait_in_waves
 from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text, time_text
 from spark_replication.errors import ReplicationError
 
@@ -75,11 +75,11 @@ class PlannedMoves:
         return refused
 
 
-def _changes(tell: Callable[[str], None]) -> Callable[[Progress], None]:
+def _changes(tell: Callable[[str], None]) -> Callable[[PlanProgress], None]:
     """A function that tells a progress only if it differs from the last one."""
     told = ""
 
-    def tell_change(progress: Progress) -> None:
+    def tell_change(progress: PlanProgress) -> None:
         nonlocal told
         if str(progress) != told:
             told = str(progress)

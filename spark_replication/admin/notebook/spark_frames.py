@@ -14,27 +14,16 @@ from pyspark.sql import functions as sql
 from spark_replication.admin.notebook.frames import (
     BROKER_COLUMNS,
     EVENT_COLUMNS,
-    IN_SYNC,
-    LEADERLESS,
     PARTITION_COLUMNS,
-    UNDER_MIN_ISR,
-    UNDER_REPLICATED,
     Frame,
 )
 from spark_replication.messages.mirroring import DescribeEvents
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.events import EVENTS
-from spark_replication.mirror.load import load_partitions, load_table
+from spark_replication.mirror.asking.load import load_partitions, load_table
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.events import EVENTS
 from spark_replication.spark.session import DELTA_EXTENSION
 from spark_replication.spark.views import readable
-
-# The same as frames.condition_of.
-_CONDITION = f"""CASE
-    WHEN leader IS NULL THEN '{LEADERLESS}'
-    WHEN size(isr) < min_isr THEN '{UNDER_MIN_ISR}'
-    WHEN size(isr) < size(replicas) THEN '{UNDER_REPLICATED}'
-    ELSE '{IN_SYNC}'
-END"""
+from spark_replication.view.conditions import WORST_IN_SQL
 
 
 def has_delta(spark: SparkSession) -> bool:
@@ -49,7 +38,7 @@ def as_told(spark: SparkSession, frame: Frame) -> DataFrame:
 def mirrored_partitions(spark: SparkSession, path: str) -> DataFrame:
     """The rows of partitions. Each query reads the newest version of the table, here and below."""
     with readable(spark, path):
-        rows = load_partitions(spark, path).withColumn("condition", sql.expr(_CONDITION))
+        rows = load_partitions(spark, path).withColumn("condition", sql.expr(WORST_IN_SQL))
         return rows.select(*PARTITION_COLUMNS.names)
 
 
@@ -73,7 +62,7 @@ def mirrored_events(spark: SparkSession, path: str, asked: DescribeEvents, last:
 
 
 def _about(asked: DescribeEvents) -> list[Column]:
-    """The conditions of which any holds for an event that was asked for, as in mirror.told_events."""
+    """The conditions of which any holds for an event that was asked for, as in mirror.asking.told_events."""
     topic, partition = sql.col("topic"), sql.col("partition")
     about = [(topic == each.topic) & (partition == each.partition) for each in asked.partitions]
     about += [topic.isin(*asked.topics)] if asked.topics else []

@@ -22,23 +22,23 @@ from msgspec.structs import replace
 
 from spark_replication.core.claims.claim import (
     RACES_MAX,
+    ClaimRefused,
+    ClaimSend,
+    ClaimSettled,
     Kind,
+    NodeAsRead,
+    NodePlace,
     Nodes,
+    NodeWrite,
     Operation,
-    Place,
-    Put,
-    Refused,
     Remove,
-    Seen,
-    Send,
-    Settled,
 )
 from spark_replication.errors import CorruptState
 from spark_replication.model import ABSENT, ControllerEpoch, ControllerInfo
 
 FIRST_EPOCH = 1
-EPOCH = Place(Kind.CONTROLLER_EPOCH)
-CONTROLLER = Place(Kind.CONTROLLER)
+EPOCH = NodePlace(Kind.CONTROLLER_EPOCH)
+CONTROLLER = NodePlace(Kind.CONTROLLER)
 
 
 class Won(NamedTuple):
@@ -61,28 +61,28 @@ class Campaigning(NamedTuple):
         return RACES_MAX
 
     @property
-    def reads(self) -> tuple[Place, ...]:
+    def reads(self) -> tuple[NodePlace, ...]:
         return EPOCH, CONTROLLER
 
-    def decide(self, nodes: Nodes, sent: Won | None) -> Send[Won | None] | Settled[Won | None] | Refused:
-        known: Seen[ControllerEpoch] | None = nodes[EPOCH]
-        present: Seen[ControllerInfo] | None = nodes[CONTROLLER]
+    def decide(self, nodes: Nodes, sent: Won | None) -> ClaimSend[Won | None] | ClaimSettled[Won | None] | ClaimRefused:
+        known: NodeAsRead[ControllerEpoch] | None = nodes[EPOCH]
+        present: NodeAsRead[ControllerInfo] | None = nodes[CONTROLLER]
         if sent is not None and present is not None and present.is_as_sent(sent.info):
-            return Settled(sent)
+            return ClaimSettled(sent)
         if known is None:
             epoch, version = FIRST_EPOCH, ABSENT
         elif isinstance(known.value, CorruptState):
-            return Refused(known.value)
+            return ClaimRefused(known.value)
         else:
             epoch, version = known.value.epoch + 1, known.version
         if present is not None and not self._goes(present):
-            return Settled(None)
+            return ClaimSettled(None)
         info = replace(self.wanted, epoch=epoch)
         operations: list[Operation] = [] if present is None else [Remove(CONTROLLER, present.version)]
-        operations += [Put(CONTROLLER, info), Put(EPOCH, ControllerEpoch(epoch=epoch), version)]
-        return Send(tuple(operations), Won(info, version + 1))
+        operations += [NodeWrite(CONTROLLER, info), NodeWrite(EPOCH, ControllerEpoch(epoch=epoch), version)]
+        return ClaimSend(tuple(operations), Won(info, version + 1))
 
-    def _goes(self, present: Seen[ControllerInfo]) -> bool:
+    def _goes(self, present: NodeAsRead[ControllerInfo]) -> bool:
         if present.is_mine:
             return True
         held = self.wanted.held

@@ -41,7 +41,7 @@ class Kind(Enum):
     BROKER_SEQUENCE = "the next broker id"
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """A node. Nodes of CONTROLLER and REGISTRATION are ephemeral: they go with the session that made them."""
 
     kind: Kind
@@ -49,7 +49,7 @@ class Place(NamedTuple):
     broker: BrokerId = 0
 
 
-class Seen(NamedTuple, Generic[Value]):
+class NodeAsRead(NamedTuple, Generic[Value]):
     """A node as read."""
 
     value: Value | CorruptState
@@ -61,31 +61,31 @@ class Seen(NamedTuple, Generic[Value]):
         return self.is_mine and self.value == sent
 
 
-class Put(NamedTuple):
+class NodeWrite(NamedTuple):
     """Writes the node, or makes it."""
 
-    place: Place
+    place: NodePlace
     value: Any
     #: The version as read. ABSENT: make the node.
     version: int = ABSENT
 
 
 class Remove(NamedTuple):
-    place: Place
+    place: NodePlace
     version: int
 
 
-class Check(NamedTuple):
+class NodeCheck(NamedTuple):
     """Requires that the node is as it was read."""
 
-    place: Place
+    place: NodePlace
     version: int
 
 
-Operation = Put | Remove | Check
+Operation = NodeWrite | Remove | NodeCheck
 
 
-class Send(NamedTuple, Generic[Claimed]):
+class ClaimSend(NamedTuple, Generic[Claimed]):
     """Send this multi()."""
 
     operations: tuple[Operation, ...]
@@ -93,17 +93,17 @@ class Send(NamedTuple, Generic[Claimed]):
     claimed: Claimed
 
 
-class Settled(NamedTuple, Generic[Claimed]):
+class ClaimSettled(NamedTuple, Generic[Claimed]):
     """Nothing is to be sent."""
 
     claimed: Claimed
 
 
-class Refused(NamedTuple):
+class ClaimRefused(NamedTuple):
     error: ReplicationError
 
 
-Nodes = Mapping[Place, Seen[Any] | None]  # None: there is no such node
+Nodes = Mapping[NodePlace, NodeAsRead[Any] | None]  # None: there is no such node
 
 
 class Claim(Protocol[Claimed]):
@@ -113,9 +113,9 @@ class Claim(Protocol[Claimed]):
     def sends_max(self) -> int: ...
 
     @property
-    def reads(self) -> tuple[Place, ...]: ...
+    def reads(self) -> tuple[NodePlace, ...]: ...
 
-    def decide(self, nodes: Nodes, sent: Claimed | None) -> Send[Claimed] | Settled[Claimed] | Refused:
+    def decide(self, nodes: Nodes, sent: Claimed | None) -> ClaimSend[Claimed] | ClaimSettled[Claimed] | ClaimRefused:
         """Decides by the nodes as read. sent: what the last multi() would claim, which may be stored; None if nothing
         was sent."""
         ...
@@ -129,12 +129,12 @@ class Attempts(Generic[Claimed]):
         self._sends = 0
         self._sent: Claimed | None = None
 
-    def after_reading(self, nodes: Nodes) -> Send[Claimed] | Settled[Claimed] | Refused:
+    def after_reading(self, nodes: Nodes) -> ClaimSend[Claimed] | ClaimSettled[Claimed] | ClaimRefused:
         decision = self.claim.decide(nodes, self._sent)
-        if not isinstance(decision, Send):
+        if not isinstance(decision, ClaimSend):
             return decision
         if self._sends == self.claim.sends_max:
-            return Refused(
+            return ClaimRefused(
                 RequestTimedOut(
                     f"{self.claim} was refused, or its answer lost, {self._sends} times: check the network, and "
                     "whether another process claims the same"

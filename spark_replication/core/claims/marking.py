@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from spark_replication.core.claims.claim import RACES_MAX, Check, Kind, Nodes, Place, Put, Refused, Send, Settled
+from spark_replication.core.claims.claim import (
+    RACES_MAX,
+    ClaimRefused,
+    ClaimSend,
+    ClaimSettled,
+    Kind,
+    NodeCheck,
+    NodePlace,
+    Nodes,
+    NodeWrite,
+)
 from spark_replication.errors import StaleBrokerEpoch
 from spark_replication.model import BrokerId, Registration
 
@@ -32,17 +42,19 @@ class Marking(NamedTuple):
         return RACES_MAX
 
     @property
-    def reads(self) -> tuple[Place, ...]:
-        return Place(Kind.BROKER_EPOCH, self.broker), Place(Kind.REGISTRATION, self.broker)
+    def reads(self) -> tuple[NodePlace, ...]:
+        return NodePlace(Kind.BROKER_EPOCH, self.broker), NodePlace(Kind.REGISTRATION, self.broker)
 
-    def decide(self, nodes: Nodes, sent: Registration | None) -> Send[Registration] | Settled[Registration] | Refused:
+    def decide(
+        self, nodes: Nodes, sent: Registration | None
+    ) -> ClaimSend[Registration] | ClaimSettled[Registration] | ClaimRefused:
         epoch_at, registration_at = self.reads
         known, present = nodes[epoch_at], nodes[registration_at]
         marked = replace(self.registration, shutting_down=True)
         if present is not None and present.value == marked:
-            return Settled(marked)
+            return ClaimSettled(marked)
         epoch = self.registration.epoch
         is_there = present is not None and present.value == self.registration
         if present is None or not is_there or known is None or known.version != epoch:
-            return Refused(StaleBrokerEpoch(f"broker {self.broker} is no longer registered at epoch {epoch}"))
-        return Send((Check(epoch_at, epoch), Put(registration_at, marked, present.version)), marked)
+            return ClaimRefused(StaleBrokerEpoch(f"broker {self.broker} is no longer registered at epoch {epoch}"))
+        return ClaimSend((NodeCheck(epoch_at, epoch), NodeWrite(registration_at, marked, present.version)), marked)

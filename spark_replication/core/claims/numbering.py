@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spark_replication.core.claims.claim import Kind, Nodes, Place, Put, Refused, Seen, Send
+from spark_replication.core.claims.claim import ClaimRefused, ClaimSend, Kind, NodeAsRead, NodePlace, Nodes, NodeWrite
 from spark_replication.errors import CorruptState
 from spark_replication.model import ABSENT, BrokerId, BrokerSequence
 
 FIRST_BROKER_ID = 1
 SENDS_MAX = 100  # of those who claim at one time, one gets its id in each round
-SEQUENCE = Place(Kind.BROKER_SEQUENCE)
+SEQUENCE = NodePlace(Kind.BROKER_SEQUENCE)
 
 
 class Numbering(NamedTuple):
@@ -29,15 +29,15 @@ class Numbering(NamedTuple):
         return SENDS_MAX
 
     @property
-    def reads(self) -> tuple[Place, ...]:
+    def reads(self) -> tuple[NodePlace, ...]:
         return (SEQUENCE,)
 
-    def decide(self, nodes: Nodes, sent: BrokerId | None) -> Send[BrokerId] | Refused:
-        known: Seen[BrokerSequence] | None = nodes[SEQUENCE]
+    def decide(self, nodes: Nodes, sent: BrokerId | None) -> ClaimSend[BrokerId] | ClaimRefused:
+        known: NodeAsRead[BrokerSequence] | None = nodes[SEQUENCE]
         if known is None:
             allocated, version = FIRST_BROKER_ID, ABSENT
         elif isinstance(known.value, CorruptState):
-            return Refused(known.value)
+            return ClaimRefused(known.value)
         else:
             allocated, version = known.value.next, known.version
-        return Send((Put(SEQUENCE, BrokerSequence(next=allocated + 1), version),), allocated)
+        return ClaimSend((NodeWrite(SEQUENCE, BrokerSequence(next=allocated + 1), version),), allocated)

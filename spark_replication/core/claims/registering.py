@@ -23,16 +23,16 @@ from msgspec.structs import replace
 
 from spark_replication.core.claims.claim import (
     RACES_MAX,
+    ClaimRefused,
+    ClaimSend,
+    ClaimSettled,
     Kind,
+    NodeAsRead,
+    NodePlace,
     Nodes,
+    NodeWrite,
     Operation,
-    Place,
-    Put,
-    Refused,
     Remove,
-    Seen,
-    Send,
-    Settled,
 )
 from spark_replication.core.law.clean_chain import next_epoch
 from spark_replication.errors import CorruptState, DirectoryInUse
@@ -57,35 +57,37 @@ class Registering(NamedTuple):
         return RACES_MAX
 
     @property
-    def reads(self) -> tuple[Place, ...]:
-        return Place(Kind.BROKER_EPOCH, self.broker), Place(Kind.REGISTRATION, self.broker)
+    def reads(self) -> tuple[NodePlace, ...]:
+        return NodePlace(Kind.BROKER_EPOCH, self.broker), NodePlace(Kind.REGISTRATION, self.broker)
 
-    def decide(self, nodes: Nodes, sent: Registered | None) -> Send[Registered] | Settled[Registered] | Refused:
+    def decide(
+        self, nodes: Nodes, sent: Registered | None
+    ) -> ClaimSend[Registered] | ClaimSettled[Registered] | ClaimRefused:
         epoch_at, registration_at = self.reads
-        known: Seen[BrokerEpoch] | None = nodes[epoch_at]
-        present: Seen[Registration] | None = nodes[registration_at]
+        known: NodeAsRead[BrokerEpoch] | None = nodes[epoch_at]
+        present: NodeAsRead[Registration] | None = nodes[registration_at]
         if sent is not None and _took_effect(sent, known, present):
-            return Settled(sent)
+            return ClaimSettled(sent)
         if known is not None and isinstance(known.value, CorruptState):
-            return Refused(known.value)
+            return ClaimRefused(known.value)
         refused = None if present is None or present.is_mine else self._refused(present)
         if refused is not None:
             return refused
         epoch = next_epoch(_last(known), self.wanted)
         registration = replace(self.wanted, epoch=epoch.epoch)
-        operations: list[Operation] = [Put(epoch_at, epoch, ABSENT if known is None else known.version)]
+        operations: list[Operation] = [NodeWrite(epoch_at, epoch, ABSENT if known is None else known.version)]
         if present is not None:
             operations.append(Remove(registration_at, present.version))
-        operations.append(Put(registration_at, registration))
-        return Send(tuple(operations), Registered(registration, epoch))
+        operations.append(NodeWrite(registration_at, registration))
+        return ClaimSend(tuple(operations), Registered(registration, epoch))
 
-    def _refused(self, present: Seen[Registration]) -> Refused | None:
+    def _refused(self, present: NodeAsRead[Registration]) -> ClaimRefused | None:
         there = present.value
         if isinstance(there, CorruptState):
-            return Refused(there)
+            return ClaimRefused(there)
         if (there.boot_id, there.directory_mark) == (self.wanted.boot_id, self.wanted.directory_mark):
             return None
-        return Refused(
+        return ClaimRefused(
             DirectoryInUse(
                 f"broker {self.broker} is registered from {there.address}, but not from this directory on this boot of "
                 "this host: a copied log directory was started, or the host has just rebooted. Remove the copy; after "
@@ -94,7 +96,9 @@ class Registering(NamedTuple):
         )
 
 
-def _took_effect(sent: Registered, known: Seen[BrokerEpoch] | None, present: Seen[Registration] | None) -> bool:
+def _took_effect(
+    sent: Registered, known: NodeAsRead[BrokerEpoch] | None, present: NodeAsRead[Registration] | None
+) -> bool:
     """Whether both nodes are as sent, the epoch's version included: a registration of an epoch that is over is none."""
     return (
         known is not None
@@ -104,7 +108,7 @@ def _took_effect(sent: Registered, known: Seen[BrokerEpoch] | None, present: See
     )
 
 
-def _last(known: Seen[BrokerEpoch] | None) -> BrokerEpoch | None:
+def _last(known: NodeAsRead[BrokerEpoch] | None) -> BrokerEpoch | None:
     if known is None or isinstance(known.value, CorruptState):
         return None
     last, version = known.value, known.version

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import Requested, TookOver
-from spark_replication.core.controller.plan import BrokersMoved, Cause, Delete, PartitionsChanged, Stop
+from spark_replication.core.controller.plan import BrokersMoved, Cause, DeletePartitions, PartitionsChanged, Stop
 from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     Command,
@@ -40,7 +40,7 @@ def announce(
         known = {command.topic_partition for command in changed}
         read = (partition for partition in cause.partitions if partition not in known and _is_told(cluster, partition))
         changed += tuple(cluster.command(partition) for partition in read)
-    deleted = (cause.topic,) if isinstance(cause, Delete) and cause.topic not in cluster.topics else ()
+    deleted = (cause.topic,) if isinstance(cause, DeletePartitions) and cause.topic not in cluster.topics else ()
     configured = _configured(cluster, cause)
     tells_settings = _is_about_cluster(cause)
     news = bool(changed or removed or deleted or configured or tells_settings) or isinstance(cause, BrokersMoved)

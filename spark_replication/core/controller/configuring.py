@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from spark_replication.config import Settings, settings_from, with_topic
+from spark_replication.config import Settings, check_of_cluster, settings_from, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Decision, Reconsider, Step
@@ -38,6 +38,7 @@ def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Deci
 def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
     """Change the cluster's settings. A flip of unclean.recovery.enabled converts the settings of the one policy of
     unclean elections into those of the other."""
+    check_of_cluster(asked.settings)
     changed = _changed(cluster.stored_settings.settings, asked.settings)
     ACLS.said(str(changed.get(acls.SETTING, "")))
     QuotaTable(str(changed.get(quotas.SETTING, "")))

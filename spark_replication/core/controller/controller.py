@@ -46,7 +46,7 @@ from spark_replication.core.controller.plan import (
     BrokersMoved,
     Cause,
     Decision,
-    Delete,
+    DeletePartitions,
     Dismiss,
     Elect,
     FollowUp,
@@ -120,7 +120,7 @@ def _follow_up(cluster: ClusterState, cause: FollowUp) -> Decision:
             return _advanced(cluster, partitions)
         case Resume():
             return Decision(then=_resumed(cluster))
-        case Delete(topic=topic, last=last):
+        case DeletePartitions(topic=topic, last=last):
             return _deleted(cluster, topic, last=last)
         case Dismiss(path=path):
             return Decision(steps=(Step((RequestRemoval(path=path),)),))
@@ -202,7 +202,11 @@ def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> 
 def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
     """What a new controller takes up: deletions, reassignments, additions and removals, preferred elections, in this
     order (C3)."""
-    deletions = [cause for topic in sorted(cluster.deleting) for cause in (Delete(topic), Delete(topic, last=True))]
+    deletions = [
+        cause
+        for topic in sorted(cluster.deleting)
+        for cause in (DeletePartitions(topic), DeletePartitions(topic, last=True))
+    ]
     requests = sorted(cluster.requests, key=lambda found: _ORDER.index(type(found.asked)))
     first = [found for found in requests if isinstance(found.asked, DeleteTopic)]
     return (*deletions, *first, Advance(tuple(sorted(cluster.reassigning))), *requests[len(first) :])

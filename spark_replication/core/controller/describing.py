@@ -1,14 +1,22 @@
-"""The controller's descriptions of topics, newer than those of any broker. Cost: a look at each partition described."""
+"""The controller's descriptions of topics, newer than those of any broker, and of the settings that it has in force.
+Cost: a look at each partition described."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+import msgspec
+
+from spark_replication.config import LIVE_ON_CONTROLLER, LOSSLESS, Settings, settings_from
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
+from spark_replication.core.settings_in_force import CAUTION, CLUSTER, TOPIC, in_force, over
 from spark_replication.core.topic_pages import page_of
+from spark_replication.errors import UnknownTopicOrPartition
+from spark_replication.messages.actions import Sees
 from spark_replication.messages.descriptions import Awaited, DescribeTopics, Metadata, TopicMetadata, TopicPage
+from spark_replication.messages.observing import SettingInForce
 from spark_replication.model import shortened
 
 REASONS_MAX = 100
@@ -38,9 +46,9 @@ def is_described_alike(before: ClusterState, now: ClusterState) -> bool:
     )
 
 
-def described_page(cluster: ClusterState, asked: DescribeTopics) -> TopicPage:
+def described_page(cluster: ClusterState, asked: DescribeTopics, sees: Sees) -> TopicPage:
     partitions = {name: len(topic.state.partitions) for name, topic in cluster.topics.items()}
-    return page_of(asked, partitions, lambda names: [_topic(cluster, name) for name in names])
+    return page_of(asked, partitions, lambda names: [_topic(cluster, name) for name in names], sees)
 
 
 def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
@@ -59,6 +67,22 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
         refused={p.partition: by for p in in_trouble if (by := cluster.refused_by(p))},
         damaged={p.partition: on for p in in_trouble if (on := cluster.damaged_on(p))},
     )
+
+
+def settings_in_force(
+    cluster: ClusterState, topic: str | None, started_with: Settings, origins: Mapping[str, str]
+) -> tuple[SettingInForce, ...]:
+    """The settings by which this controller decides, about this topic or in general; all others as it was started.
+    origins: of what it was started with."""
+    if topic is not None and topic not in cluster.topics:
+        raise UnknownTopicOrPartition(f"there is no topic {topic}: check the name")
+    of_topic = {} if topic is None else cluster.topics[topic].config.settings
+    is_cautious = cluster.unreadable.settings
+    of_cluster = LOSSLESS if is_cautious else cluster.stored_settings.settings
+    live = msgspec.to_builtins(cluster.settings if topic is None else cluster.settings_of(topic))
+    taken = {name: value for name, value in live.items() if name in LIVE_ON_CONTROLLER}
+    origins = over(origins, LIVE_ON_CONTROLLER.intersection(of_cluster), CAUTION if is_cautious else CLUSTER)
+    return in_force(settings_from(msgspec.to_builtins(started_with), taken), over(origins, of_topic, TOPIC))
 
 
 def _unreadable(reasons: Mapping[str, str]) -> tuple[str, ...]:

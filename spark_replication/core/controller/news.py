@@ -26,7 +26,7 @@ class PartitionNews(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Complete(msgspec.Struct, frozen=True):
+class EverythingTold(msgspec.Struct, frozen=True):
     """The partitions and topics in the news are all that were stored by `zxid`, except what is unreadable. What is
     known from before `zxid`, and is not among them, is gone (M2)."""
 
@@ -51,7 +51,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[tuple[TopicPartition, int], ...] = ()
     #: Topics that were deleted, with the zxid of that.
     deleted: tuple[tuple[str, int], ...] = ()
-    complete: Complete | None = None
+    complete: EverythingTold | None = None
 
 
 NOTHING_NEW = News()

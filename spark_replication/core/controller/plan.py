@@ -68,7 +68,7 @@ class Resume(msgspec.Struct, frozen=True):
     """Take up what the controller before left undone, and the requests below /admin (C3)."""
 
 
-class Delete(msgspec.Struct, frozen=True):
+class DeletePartitions(msgspec.Struct, frozen=True):
     """Remove the partitions of a topic that is marked, or with `last` the topic."""
 
     topic: str
@@ -82,7 +82,7 @@ class Dismiss(msgspec.Struct, frozen=True):
 
 
 # These follow from what happened, and are carried out before anything newer.
-FollowUp = Elect | Reconsider | Recover | Advance | Resume | Delete | Dismiss
+FollowUp = Elect | Reconsider | Recover | Advance | Resume | DeletePartitions | Dismiss
 Happened = (
     TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogsAhead | LogInfoRead | Ticked
 )

@@ -7,8 +7,8 @@ While it runs, `replicas` is the target in its order, then those that are being 
 | 1-3  | `grown`: one multi() of assignment and leaderAndISR; all of old and new are told, the new ones follow       |
 | 4-5  | `next_step` waits until every target replica is in the ISR; the leader's ISR writes bring it about          |
 | 6-7  | `Lead`: one of the target replaces a leader outside of it; ISR and assignment stay as they are              |
-| 8-11 | `Complete`: one multi() drops the others from ISR, ELR and assignment; then they are told to delete         |
-| 12   | metadata goes to every broker, as after each change                                                         |
+| 8-11 | `CompleteMove`: one multi() drops the others from ISR, ELR and assignment; then they are told to delete
+| | 12   | metadata goes to every broker, as after each change                                                         |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Lead(msgspec.Struct, frozen=True):
     leader: BrokerId
 
 
-class Complete(msgspec.Struct, frozen=True):
+class CompleteMove(msgspec.Struct, frozen=True):
     """Make `replicas` the assignment, led by `leader`."""
 
     replicas: tuple[BrokerId, ...]
@@ -126,7 +126,7 @@ class _Parts(msgspec.Struct):
         )
 
 
-def next_step(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers) -> Lead | Complete | None:
+def next_step(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers) -> Lead | CompleteMove | None:
     """The next step of a reassignment in flight; None if it waits (A1).
 
     It waits for the whole target: then the ISR within the target has min ISR members, or as many as the target has.
@@ -135,12 +135,12 @@ def next_step(topic: TopicState, partition: int, state: PartitionState, brokers:
     if not state.isr.issuperset(wanted):
         return None
     if state.leader in wanted:
-        return Complete(wanted, state.leader)
+        return CompleteMove(wanted, state.leader)
     leader = _in_sync(wanted, state, brokers)
     return None if leader is None else Lead(leader)
 
 
-def cancelled(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers, name: str) -> Complete:
+def cancelled(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers, name: str) -> CompleteMove:
     """Go back to the origin. Raises NotEnoughReplicas, which says why, if too few of its replicas are in sync (A2)."""
     back = origin(topic, partition)
     in_sync = sorted(state.isr.intersection(back))
@@ -155,7 +155,7 @@ def cancelled(topic: TopicState, partition: int, state: PartitionState, brokers:
         raise NotEnoughReplicas(
             f"{name} came from {list(back)}, of which none could lead now: {in_sync} are shutting down"
         )
-    return Complete(back, leader)
+    return CompleteMove(back, leader)
 
 
 def _in_sync(replicas: Sequence[BrokerId], state: PartitionState, brokers: Brokers) -> BrokerId | None:

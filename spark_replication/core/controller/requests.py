@@ -6,7 +6,7 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar, assert_never
 
@@ -17,7 +17,7 @@ from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic, set_quota
 from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
-from spark_replication.core.controller.plan import Advance, Cause, Decision, Delete, Elect, Reply, Step
+from spark_replication.core.controller.plan import Advance, Cause, Decision, DeletePartitions, Elect, Reply, Step
 from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
 from spark_replication.core.controller.topics import (
     added,
@@ -28,7 +28,7 @@ from spark_replication.core.controller.topics import (
     unreadable_topic,
 )
 from spark_replication.core.controller.widening import widened
-from spark_replication.core.law.partition_change import acknowledged
+from spark_replication.core.law.partition_change import acknowledged, with_replicas
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     DeletionMark,
@@ -65,7 +65,7 @@ from spark_replication.messages.requests import (
     SetQuota,
     WidenTopic,
 )
-from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.model import ABSENT, BrokerId, TopicConfig, TopicPartition, TopicState, encode
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
@@ -265,7 +265,9 @@ def _create(cluster: ClusterState, creation: CreateTopic) -> Decision:
 def _delete(cluster: ClusterState, topic: str) -> Decision:
     """Mark the topic first: whoever is controller later goes on with its deletion."""
     existing(topic, cluster)
-    return Decision(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
+    return Decision(
+        steps=(Step((DeletionMark(topic=topic),)),), then=(DeletePartitions(topic), DeletePartitions(topic, last=True))
+    )
 
 
 def _widen(cluster: ClusterState, asked: WidenTopic) -> Decision:
@@ -390,9 +392,8 @@ def _grow(
             )
             errors.update((str(partition), full) for partition in together)
             continue
-        # The states do not change. They are written again, since brokers order commands by their version (E2).
         writes = [
-            write_of(cluster, partition, cluster.partitions[partition], cluster.partitions[partition].state)
+            _written_again(cluster, partition, after.partitions[partition.partition])
             for partition in together
             if reassignment.differs(state, after, partition.partition)
         ]
@@ -401,9 +402,16 @@ def _grow(
         state, version = after, version + 1
 
 
+def _written_again(cluster: ClusterState, partition: TopicPartition, replicas: Sequence[BrokerId]) -> PartitionWrite:
+    """Most states do not change as replicas are added. They are written again, since brokers order commands by their
+    version (E2)."""
+    stored = cluster.partitions[partition]
+    return write_of(cluster, partition, stored, with_replicas(stored.state, cluster.replicas(partition), replicas))
+
+
 def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Decision:
     errors: dict[str, ReplicationError] = {}
-    backwards: dict[str, dict[TopicPartition, reassignment.Complete]] = {}
+    backwards: dict[str, dict[TopicPartition, reassignment.CompleteMove]] = {}
     for name in asked.partitions:
         try:
             partition = partition_named(cluster, name)

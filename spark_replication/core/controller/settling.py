@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Advance, Decision, Step, Stop
-from spark_replication.core.controller.reassignment import Complete, Lead
+from spark_replication.core.controller.reassignment import CompleteMove, Lead
 from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.election import Elected, Waiting, elect
 from spark_replication.core.law.partition_change import (
@@ -208,7 +208,7 @@ def goes_on(cluster: ClusterState, elected_now: Iterable[TopicPartition]) -> tup
 def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Step, ...]:
     """The next step of each reassignment. Those of a topic complete together: they share its assignment."""
     steps: list[Step] = []
-    completing: dict[str, dict[TopicPartition, Complete]] = {}
+    completing: dict[str, dict[TopicPartition, CompleteMove]] = {}
     for partition in partitions:
         stored = cluster.partitions.get(partition)
         if stored is None or partition not in cluster.reassigning or not is_settled_here(cluster, partition):
@@ -219,7 +219,7 @@ def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tupl
             outcome = Elected(step.leader, "isr")
             after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
-        elif isinstance(step, Complete):
+        elif isinstance(step, CompleteMove):
             completing.setdefault(partition.topic, {})[partition] = step
     for topic_name, found in completing.items():
         steps.extend(complete_together(cluster, topic_name, found))
@@ -227,7 +227,7 @@ def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tupl
 
 
 def complete_together(
-    cluster: ClusterState, topic_name: str, completing: Mapping[TopicPartition, Complete]
+    cluster: ClusterState, topic_name: str, completing: Mapping[TopicPartition, CompleteMove]
 ) -> Iterable[Step]:
     """One step for each COMPLETED_TOGETHER_MAX partitions: the final assignment, and leaderAndISR without the dropped
     replicas, in one multi() (A1)."""
@@ -249,7 +249,7 @@ def complete_together(
 
 
 def _completion(
-    cluster: ClusterState, topic: TopicState, partition: TopicPartition, complete: Complete
+    cluster: ClusterState, topic: TopicState, partition: TopicPartition, complete: CompleteMove
 ) -> tuple[PartitionWrite, list[Stop]]:
     stored = cluster.partitions[partition]
     factor = len(complete.replicas)

@@ -35,7 +35,7 @@ def check_name(name: str, existing: Iterable[str]) -> None:
     alike = name.replace(".", "_")
     for other in existing:
         if other == name:
-            raise TopicAlreadyExists(f"topic {name} exists already")
+            raise TopicAlreadyExists(f"topic {name} exists already: see `spark-replication topics describe {name}`")
         if other.replace(".", "_") == alike:
             raise InvalidTopic(f"topic {name} differs from {other} only by '.' and '_': their metrics would collide")
 
@@ -152,7 +152,8 @@ def check_removed(topic: str, partitions: Iterable[int], cluster: ClusterState) 
     left = len(state.partitions) - len(leaving)
     if not leaving or leaving != set(range(left, len(state.partitions))):
         raise InvalidPartitions(
-            f"partitions {sorted(leaving)} of {topic} are not its last ones: keys would move to other partitions"
+            f"partitions {sorted(leaving)} of {topic} are not its last ones, and keys would move to other "
+            f"partitions: name the last ones, up to {max(state.partitions)}"
         )
     if left == 0:
         raise InvalidPartitions(f"{topic} would have no partitions left: delete the topic")

@@ -16,6 +16,7 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | elected from the ELR       | + it            | − it; last_known_leader cleared              | + 1          |
 | elected from outside       | only it         | cleared; recovering and loss are set         | + 1          |
 | a person acknowledges loss | same            | same; loss is cleared                        | same         |
+| replicas are added         | same            | same; of what somebody removed: + all of them | same        |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
 | removed by somebody        | empty           | empty; last_known_elr = all replicas         | known + 1, 0 |
@@ -31,7 +32,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
-from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
+from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, is_restored, within
 from spark_replication.model import UNCLEAN, BrokerId, PartitionState, PossibleLoss
 
 #: So many elections lie at most between the epochs that logs report and one that nobody has reported, since it is on a
@@ -243,6 +244,12 @@ def restored(replicas: Sequence[BrokerId], *, leader_epoch: int, min_isr: int, c
         last_known_elr=frozenset(replicas),
         controller_epoch=controller_epoch,
     )
+
+
+def with_replicas(before: PartitionState, known: Sequence[BrokerId], replicas: Sequence[BrokerId]) -> PartitionState:
+    """The state once `replicas` are those of the partition, `known` before. One that somebody had removed stays so,
+    until logs have decided: else it would wait for a last leader whom nobody knows."""
+    return replace(before, last_known_elr=frozenset(replicas)) if is_restored(known, before) else before
 
 
 def created(

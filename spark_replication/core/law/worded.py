@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -18,15 +18,25 @@ Said = TypeVar("Said", bound=msgspec.Struct)
 
 
 class Worded(Generic[Said]):
-    def __init__(self, setting: str, kind: type[Said], *, one: str, examples: str, instead: str) -> None:
-        """kind: its fields are the words, in their order, and its text has these words. one, examples, instead: for
-        errors: what a thing is called, how some look, and what to do if there are too many."""
+    def __init__(
+        self,
+        setting: str,
+        kind: type[Said],
+        *,
+        one: str,
+        examples: str,
+        instead: str,
+        words: Callable[[Sequence[str]], Mapping[str, str]] | None = None,
+    ) -> None:
+        """one, examples, instead: for errors: what a thing is called, how some look, and what to do if there are too
+        many. words: the words of a text by the names of the fields of `kind`; None: they are these, in their order."""
         self._setting = setting
         self._kind = kind
         self._one = one
         self._examples = examples
         self._instead = instead
-        self._names = (*(field.name for field in msgspec.structs.fields(kind)), "more")
+        names = (*(field.name for field in msgspec.structs.fields(kind)), "more")
+        self._words = words or (lambda given: dict(zip(names, given, strict=False)))
 
     def said(self, text: str) -> frozenset[Said]:
         """Raises InvalidConfig."""
@@ -50,9 +60,8 @@ class Worded(Generic[Said]):
             )
 
     def _of(self, entry: str) -> Said:
-        words: dict[str, Any] = dict(zip(self._names, entry.split(), strict=False))
         try:
-            return from_builtins(words, self._kind, strict=False)
+            return from_builtins(self._words(entry.split()), self._kind, strict=False)
         except UNDECODABLE as error:
             shown = " ".join(entry.split())[:300]
             raise InvalidConfig(f"{shown!r} is no {self._one}, as {self._examples} are: {error}") from error

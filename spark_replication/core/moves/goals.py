@@ -16,6 +16,17 @@ def is_staying(broker: BrokerId, brokers: Mapping[BrokerId, Registration]) -> bo
     return broker in brokers and not brokers[broker].shutting_down
 
 
+def named(targets: Assignment, present: Assignment, brokers: Mapping[BrokerId, Registration]) -> Assignment:
+    """These targets. A replica may stay on a broker that is away; a new one is put on a live broker."""
+    for partition, replicas in sorted(targets.items()):
+        for broker in replicas:
+            if broker not in present.get(partition, ()) and not is_staying(broker, brokers):
+                raise InvalidReplicaAssignment(
+                    f"{partition}: broker {broker} is not live, or is shutting down: {_live(brokers)} are live"
+                )
+    return targets
+
+
 def replaced(
     successors: Mapping[BrokerId, BrokerId], present: Assignment, brokers: Mapping[BrokerId, Registration]
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spark_replication.core.moves.goals import drained, is_staying, replaced, resized
+from spark_replication.core.moves.goals import drained, is_staying, named, replaced, resized
 from spark_replication.core.moves.moves import Assignment, Plan, heading_for, planned
 from spark_replication.core.moves.spreading import led_evenly, spread
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
@@ -60,7 +60,7 @@ def _targets(
     heading = {partition: heading_for(command) for partition, command in present.items()}
     moving = {p: replicas for p, replicas in heading.items() if goal.topics is None or p.topic in goal.topics}
     if goal.targets is not None:
-        return {named_partition(name): replicas for name, replicas in goal.targets.items()}
+        return named({named_partition(name): of for name, of in goal.targets.items()}, heading, brokers)
     if goal.over is not None:
         return spread(moving, goal.over, brokers, bytes_of)
     if goal.add is not None:

@@ -27,10 +27,10 @@ Rules:
   clock is the log's own: the timestamps of its batches, which never fall. So replicas forget alike, however wrong their
   clocks are.
 - A forgotten producer keeps itself safe: it begins another epoch with batches that it surely never sent, and reports
-  those that it has sent before as maybe written (client.window).
-- A batch whose rows may come in another order has a digest of them (storage.row_digest), which is remembered in place
-  of its CRC, and as long. Only of what an older program stored is there none: a kept producer's batch, which a stream's
-  sink sent, is recognised by its count then, so that a micro-batch can be repeated after an upgrade.
+  those that it has sent before as maybe written (client.producing.window).
+- A batch whose rows may come in another order has a digest of them (storage.format.row_digest), which is remembered in
+  place of its CRC, and as long. Only of what an older program stored is there none: a kept producer's batch, which a
+  stream's sink sent, is recognised by its count then, so that a micro-batch can be repeated after an upgrade.
 - `expire_ms` is longer than any producer retries a batch: the first batch of a producer that was forgotten meanwhile
   would be stored a second time.
 - A producer with KEPT_PRODUCER in its id never expires: it may send its last batch again after any time, as a query
@@ -55,7 +55,7 @@ REMEMBERED = 256  # batches of a producer epoch that are recognised when sent ag
 EPOCHS_REMEMBERED = 8  # of a producer, so that a truncation finds the epoch before
 EXPIRE_MS = 24 * 3_600_000
 COUNT_MAX = 10_000
-BELOW_BYTES_MAX = 512 << 10  # written from the reserve of a full disk (storage.reserve), and sent in one frame
+BELOW_BYTES_MAX = 512 << 10  # written from the reserve of a full disk (storage.disk.reserve), and sent in one frame
 
 _WORDS = 2  # of a batch: its base offset, and its rows above its CRC or digest
 _BATCH_BYTES = 8 * _WORDS
@@ -64,7 +64,7 @@ _CRC_BITS = 32
 _HAS_DIGEST = 1 << 62  # set in the second word of a batch that has a digest and no CRC
 
 
-class Place(msgspec.Struct, frozen=True):
+class OffsetSpan(msgspec.Struct, frozen=True):
     base_offset: Offset
     last_offset: Offset
 
@@ -107,9 +107,9 @@ class _Written:
     def count(self) -> int:
         return len(self.batches) // _WORDS
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> OffsetSpan:
         base, content = self.batches[index * _WORDS], self.batches[index * _WORDS + 1]
-        return Place(base, base + ((content & ~_HAS_DIGEST) >> _CRC_BITS) - 1)
+        return OffsetSpan(base, base + ((content & ~_HAS_DIGEST) >> _CRC_BITS) - 1)
 
     def below(self, end: Offset) -> _Written | None:
         """The same without the batches that reach beyond `end`; None if nothing is left."""
@@ -153,7 +153,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known) + len(self._kept)
 
-    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int, digest: int = 0) -> Place | None:
+    def check(
+        self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int, digest: int = 0
+    ) -> OffsetSpan | None:
         """Check a batch: None if it is the next, its place if it is stored; else raise an error that changes nothing.
         `digest` is 0 if the rows of a batch that is sent again must be in the same order."""
         known = self._beside(producer).get(producer)
@@ -212,7 +214,7 @@ class Producers:
         producer: int,
         epoch: int,
         sequence: int,
-        place: Place,
+        place: OffsetSpan,
         *,
         crc: int = 0,
         timestamp_ms: int = 0,

@@ -221,7 +221,8 @@ def check_append(leading: Leading, *, acks_all: bool, topic: TopicPartition) -> 
     if acks_all and len(leading.in_sync) < leading.state.min_isr:
         raise NotEnoughReplicas(
             f"{topic} has {len(leading.in_sync)} in-sync replicas and needs {leading.state.min_isr} for acks=all: "
-            "retry when followers have caught up, or lower min.insync.replicas"
+            "retry when followers have caught up, or lower min.insync.replicas. "
+            "See `spark-replication guide operate#acksall-is-refused`"
         )
 
 

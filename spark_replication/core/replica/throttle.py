@@ -1,5 +1,5 @@
 """A bucket that fills at bytes_per_second: how fast replicas that are being added may be copied (A3), and how much a
-principal may take (transport.quotas).
+principal may take (transport.security.quotas).
 
 Rules:
 - A batch is never cut: the balance may fall below zero, and the next one waits until that is made up. So every copy

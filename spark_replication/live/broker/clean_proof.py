@@ -12,7 +12,7 @@ from spark_replication.core.law import clean_chain
 from spark_replication.core.law.clean_chain import losses
 from spark_replication.errors import StorageFailed
 from spark_replication.live.broker.records import Records
-from spark_replication.storage.broker_directory import (
+from spark_replication.storage.directory.broker_directory import (
     StartRecord,
     boot_id,
     directory_mark,
@@ -21,7 +21,7 @@ from spark_replication.storage.broker_directory import (
     read_start_record,
     write_start_record,
 )
-from spark_replication.storage.files import Files
+from spark_replication.storage.disk.files import Files
 
 __all__ = ["StartProof", "drop_outdated", "losses", "proven_epoch"]
 

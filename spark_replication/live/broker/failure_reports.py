@@ -20,7 +20,7 @@ STOP_TIMEOUT_S = 2.0
 log = logging.getLogger(__name__)
 
 
-class FailureReports:
+class QueuedFailureReports:
     """ports.FailureReports. Bounded: both dictionaries hold a replica at most once."""
 
     def __init__(

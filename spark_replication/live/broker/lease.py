@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spark_replication.errors import StaleLease
 from spark_replication.model import Epoch, Value, decode, encode
-from spark_replication.storage.state_files import read_file, replace_file
+from spark_replication.storage.disk.state_files import read_file, replace_file
 
 NEVER = 0
 LOOKS_APART_MS = 2_000  # twice what lies between looks; beyond it, the process stood still
@@ -41,7 +41,7 @@ def holder_in(directory: Path) -> tuple[int, int]:
     return held.controller_epoch, held.attempt
 
 
-class Lease:
+class BrokerLease:
     def __init__(self, directory: Path, controller_epoch: int, attempt: int, *, lease_ms: int, now_ms: int) -> None:
         """Takes the lease of this directory's broker. StaleLease: a later guardian has it."""
         self._path = directory / LEASE_FILE

@@ -1,4 +1,4 @@
-"""One life of a broker: performs the steps of engine.broker_host on the main thread.
+"""One life of a broker: performs the steps of engine.broker.broker_host on the main thread.
 
 Whatever interrupts or ends that life comes on any thread, which only leaves a note in a queue.
 """
@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,32 +19,34 @@ import msgspec
 from spark_replication.config import Settings
 from spark_replication.core.replica import clock
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.broker_host import (
+from spark_replication.core.settings_in_force import all_shown
+from spark_replication.engine.broker.broker_host import (
     PAUSE_MS,
     BrokerHost,
     Closed,
     Compared,
+    DirectoryLookedAt,
     Do,
-    Done,
     Event,
-    Failed,
-    Gone,
-    Looked,
-    Recovered,
-    Registered,
+    HasRegistered,
+    LogsRecovered,
+    RegistrationGone,
+    StepDone,
+    StepFailed,
     StopAsked,
 )
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
-from spark_replication.live.broker.failure_reports import FailureReports
+from spark_replication.live.broker.failure_reports import QueuedFailureReports
 from spark_replication.live.broker.isr_changes import CountedIsrChanges
-from spark_replication.live.broker.lease import Lease
+from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.live.broker.metrics import BrokerMetrics
-from spark_replication.live.broker.patience import Patience
+from spark_replication.live.broker.patience import RoundPatience
 from spark_replication.live.broker.records import Records
+from spark_replication.live.broker.secret_notes import SecretNotes
 from spark_replication.live.guarding.broker_file import (
     LOG_FILE,
     BrokerFile,
@@ -52,21 +54,19 @@ from spark_replication.live.guarding.broker_file import (
     remove_broker_file,
     write_broker_file,
 )
-from spark_replication.messages.actions import DISK_FAILED
-from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
+from spark_replication.messages.actions import BROKER_NOTED, DISK_FAILED, Action, Asked, Told
+from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside, TellNotes
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.ranges import ReplicaFolder
-from spark_replication.model import BrokerId, DirectoryIdentity, Registration, ReplicaOf, TopicPartition
-from spark_replication.process.clock import now_ms
-from spark_replication.process.found_process import own_mark
+from spark_replication.model import BrokerId, DirectoryIdentity, Epoch, Registration, ReplicaOf, TopicPartition
+from spark_replication.process.files import open_files_max
+from spark_replication.process.logs import keep_small
 from spark_replication.process.loopback import port_again
-from spark_replication.process.open_files import open_files_max
-from spark_replication.process.own_output import keep_small
-from spark_replication.process.timers import Timers
-from spark_replication.storage.batches import topic_schema
-from spark_replication.storage.broker_directory import (
+from spark_replication.process.processes import own_mark
+from spark_replication.process.threads import Timers, now_ms
+from spark_replication.storage.directory.broker_directory import (
     CleanShutdown,
     DirectoryLock,
     boot_id,
@@ -76,18 +76,20 @@ from spark_replication.storage.broker_directory import (
     write_clean_shutdown,
     write_identity,
 )
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.flush_threads import FlushThreads
-from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.replica_folder import replica_folder
-from spark_replication.storage.reserve import RESERVE_FILE
-from spark_replication.storage.segment_memory import SegmentMemory
-from spark_replication.transport.actions import call
-from spark_replication.transport.flight import BrokerFlightServer
-from spark_replication.transport.replication import Address, Replication
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import read_security
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.storage.directory.local_files import LocalLogs
+from spark_replication.storage.directory.replica_folder import replica_folder
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.disk.flush_threads import FlushThreads
+from spark_replication.storage.disk.reserve import RESERVE_FILE
+from spark_replication.storage.format.batches import topic_schema
+from spark_replication.storage.log.segment_memory import SegmentMemory
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.flight.flight import BrokerFlightServer
+from spark_replication.transport.frames.replication import Address, Replication
+from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import read_security
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -119,6 +121,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     #: (controller epoch, attempt)
     lease: tuple[int, int]
+    #: Where the settings come from (core.settings_in_force).
+    origins: Mapping[str, str] = {}
 
 
 class BrokerLife:
@@ -126,7 +130,7 @@ class BrokerLife:
         self._options = options
         self._settings = options.settings
         self._host = BrokerHost(options.settings)
-        self._news: queue.SimpleQueue[StopAsked | Gone | Crashed] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[StopAsked | RegistrationGone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
         self._registration: Registration | None = None
         #: By this broker's clock: when it last asked to be registered, and when it was.
@@ -136,6 +140,7 @@ class BrokerLife:
         self._has_served = False
         self._records = Records()
         self._metrics: BrokerMetrics | None = None
+        self._secret_notes = SecretNotes(lambda: self._security.trouble, self._tell_notes)
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
         self._lease_timer = Timers("lease-timer")  # alone, since nothing may delay the end of an orphan broker
@@ -148,7 +153,7 @@ class BrokerLife:
         mode = self._settings.log_dir_mode
         lock = DirectoryLock.take(options.directory, int(mode, 8) if mode else None)
         lease_ms = self._settings.broker_lease_ms
-        self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
+        self._lease = BrokerLease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
         while self._host.doing is not Do.END:
             if self._host.doing is Do.FAIL:
                 assert self._host.error is not None, "it has failed"
@@ -158,7 +163,7 @@ class BrokerLife:
                 self._host.after(news)
         lock.release()
 
-    # transport.flight.BrokerServices, and the signal handlers.
+    # transport.flight.flight.BrokerServices, and the signal handlers.
 
     def begin_stop(self, *, with_all: bool = False) -> None:
         self._news.put(StopAsked("asked to stop", with_all=with_all))
@@ -179,8 +184,11 @@ class BrokerLife:
             put_aside = self._logs.put_aside(self._settings.log_unassigned_delay_ms)
         except StorageFailed as error:
             log.error("%s", error)
-        ahead_ms = clock.doubted(self._loop.clock_ahead_ms)
-        return BrokerNotes(clock_ahead_ms=ahead_ms, put_aside=tuple(put_aside[:PUT_ASIDE_TOLD_MAX]))
+        return BrokerNotes(
+            clock_ahead_ms=clock.doubted(self._loop.clock_ahead_ms),
+            put_aside=tuple(put_aside[:PUT_ASIDE_TOLD_MAX]),
+            secrets=self._security.trouble,
+        )
 
     def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
         return replica_folder(self._logs.folder(partition, topic_id))
@@ -206,14 +214,23 @@ class BrokerLife:
             raise NotReady("this broker is starting: ask again")
         return self._metrics.answer(request)
 
-    # The steps of engine.broker_host.
+    def settings(self, request: DescribeSettings) -> ToldSettings:
+        of_cluster = self._loop.of_cluster
+        return ToldSettings(
+            settings=self._loop.settings_in_force(request.topic, self._options.origins),
+            of_cluster=None if of_cluster is None else all_shown(of_cluster),
+            directory=str(self._options.directory),
+            boot_id=boot_id(),
+        )
+
+    # The steps of engine.broker.broker_host.
 
     def _done(self) -> Event:
         """Performs the present step, and returns how it ended."""
         try:
             return self._steps()[self._host.doing]()
         except ReplicationError as error:
-            return Failed(error)
+            return StepFailed(error)
 
     def _steps(self) -> dict[Do, Callable[[], Event]]:
         return {
@@ -228,12 +245,12 @@ class BrokerLife:
             Do.REST: self._rest,
             Do.LOOK: self._look,
             Do.MARK: self._mark_shutting_down,
-            Do.PAUSE: lambda: self._heard(PAUSE_MS / 1000) or Done(),
+            Do.PAUSE: lambda: self._heard(PAUSE_MS / 1000) or StepDone(),
             Do.CLOSE: self._close,
             Do.LEAVE: self._leave,
         }
 
-    def _heard(self, timeout_s: float | None) -> StopAsked | Gone | None:
+    def _heard(self, timeout_s: float | None) -> StopAsked | RegistrationGone | None:
         """The next news; None if there is none in time. timeout_s: None to wait for ever."""
         try:
             news = self._news.get(timeout=timeout_s) if timeout_s != 0 else self._news.get_nowait()
@@ -247,7 +264,7 @@ class BrokerLife:
 
     # Starting (B1).
 
-    def _recover(self) -> Recovered:
+    def _recover(self) -> LogsRecovered:
         options, directory = self._options, self._options.directory
         identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
         write_identity(directory, identity)
@@ -277,7 +294,8 @@ class BrokerLife:
         self._store = BrokerStore(self._connect)
         self._check_cluster()
         self._sockets = SocketLoop("broker-loop")
-        rights = Rights(self._security, self._acls, lambda: self._loop.quotas)
+        audit = AuditLog(options.directory / AUDIT_FILE)
+        rights = Rights(self._security, self._acls, lambda: self._loop.quotas, audit)
         self._replication = Replication(
             options.host,
             self._sockets,
@@ -291,7 +309,7 @@ class BrokerLife:
             now_ms=now_ms,
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)
-        self._failure_reports = FailureReports(self._tell_failed)
+        self._failure_reports = QueuedFailureReports(self._tell_failed)
         self._isr_changes = CountedIsrChanges(self._store)
         self._loop = BrokerLoop(
             options.cluster_id,
@@ -318,12 +336,19 @@ class BrokerLife:
         others = Others(options.broker_id, self._loop, self._security, self.controller_address, self._settings)
         self._upkeep = LogUpkeep(self._loop, others.copy, others.tell, settings=self._settings)
         self._metrics = BrokerMetrics(
-            self._loop, self._lease, self._flight, self._replication, self._store, self._isr_changes, now_ms=now_ms
+            self._loop,
+            self._lease,
+            self._flight,
+            self._replication,
+            self._store,
+            self._isr_changes,
+            secrets_trouble=lambda: self._security.trouble,
+            now_ms=now_ms,
         )
         self._sockets.start()
         self._replication.start()
         self._watch_lease()
-        return Recovered(proof)
+        return LogsRecovered(proof)
 
     def _acls(self) -> str:
         acls = self._loop.acls
@@ -356,11 +381,11 @@ class BrokerLife:
             log.warning("this broker has lost data since its last registration: %s", "; ".join(lost))
         return Compared(is_lost=bool(lost))
 
-    def _drop_proof(self) -> Done:
+    def _drop_proof(self) -> StepDone:
         drop_outdated(self._options.directory)
-        return Done()
+        return StepDone()
 
-    def _register(self) -> Registered:
+    def _register(self) -> HasRegistered:
         options, asked_ms = self._options, now_ms()
         self._registration, epoch = self._store.register(
             options.broker_id,
@@ -371,20 +396,21 @@ class BrokerLife:
             rack=None,
             boot_id=boot_id(),
             directory_mark=self._mark,
+            files_uid=options.directory.stat().st_uid,
             continues=self._host.continues,
         )
         self._asked_ms, self._answered_ms = asked_ms, now_ms()
-        return Registered(epoch.epoch, epoch.clean_since)
+        return HasRegistered(epoch.epoch, epoch.clean_since)
 
-    def _record(self) -> Done:
+    def _record(self) -> StepDone:
         _, epoch = self._own()
         self._start_proof.renew(epoch.epoch)
         self._records.write("the end of a clean stop", lambda: remove_clean_shutdown(self._options.directory))
-        self._store.watch_own_registration(lambda: self._news.put(Gone(epoch.epoch)))
+        self._store.watch_own_registration(lambda: self._news.put(RegistrationGone(epoch.epoch)))
         self._replication.registered(epoch.epoch)
-        return Done()
+        return StepDone()
 
-    def _read(self) -> Done:
+    def _read(self) -> StepDone:
         registration, epoch = self._own()
         me = Me(self._options.broker_id, epoch.epoch, epoch.clean_since)
         read = self._store.read_all()
@@ -420,7 +446,7 @@ class BrokerLife:
             registration.address,
             extra={"epoch": me.epoch},
         )
-        return Done()
+        return StepDone()
 
     def _clock_ahead_ms(self) -> int:
         stamped_ms = self._store.registered_ms()
@@ -437,27 +463,27 @@ class BrokerLife:
             )
         return ahead
 
-    def _own(self) -> tuple[Registration, Registered]:
+    def _own(self) -> tuple[Registration, HasRegistered]:
         registration, registered = self._registration, self._host.registered
         assert registration is not None, "it has registered"
         assert registered is not None, "it has registered"
         return registration, registered
 
-    def _resign(self) -> Done:
+    def _resign(self) -> StepDone:
         log.warning("the registration is gone: registering again", extra={"epoch": self._host.epoch})
         self._loop.session_lost()
-        return Done()
+        return StepDone()
 
     def _rest(self) -> Event:
         rest_s = self._host.rest_ms / 1000
         log.warning("registering again failed, next attempt in %s s: %s", rest_s, self._host.error)
-        return self._heard(rest_s) or Done()
+        return self._heard(rest_s) or StepDone()
 
     def _distrust(self) -> None:
         """A sync of a log has failed. Called on any thread, which has the partition."""
         epoch = self._host.epoch
         if not self._start_proof.give_up() and epoch is not None:
-            self._news.put(Gone(epoch))
+            self._news.put(RegistrationGone(epoch))
 
     def _address_of(self, broker: BrokerId) -> Address | None:
         """The broker's address: read in ZooKeeper, or without a connection as last known. Without a controller only
@@ -493,6 +519,7 @@ class BrokerLife:
             (self._slow_timers, Duty.READ_BROKERS, self._read_brokers),
             (self._slow_timers, Duty.TRY_REFUSED, self._loop.try_refused),
             (self._slow_timers, Duty.READ_HIDDEN, self._read_hidden),
+            (self._slow_timers, Duty.TELL_SECRETS, self._secret_notes.look),
         ):
             timers.every(period_ms(duty, self._settings) / 1000, self._if_needed(duty, perform))
         self._replica_timers.start()
@@ -505,7 +532,7 @@ class BrokerLife:
 
         return perform_if_needed
 
-    # engine.duties.Around.
+    # engine.broker.duties.Around.
 
     @property
     def connected(self) -> bool:
@@ -521,22 +548,30 @@ class BrokerLife:
 
     def _tick(self) -> None:
         self._ticks += 1
-        self._loop.tick(now_ms(), looks=self._ticks % self._ticks_per_look == 0, holds=Patience().holds)
+        self._loop.tick(now_ms(), looks=self._ticks % self._ticks_per_look == 0, holds=RoundPatience().holds)
 
     def _checkpoint(self) -> None:
         try:
-            self._loop.checkpoint(Patience().holds)
+            self._loop.checkpoint(RoundPatience().holds)
         except StorageFailed as error:
             log.error("%s", error)
 
     def _tell_failed(self, replicas: tuple[ReplicaOf, ...]) -> None:
+        broker = self._options.broker_id
+        self._tell(DISK_FAILED, lambda epoch: DiskFailed(broker_id=broker, broker_epoch=epoch, replicas=replicas))
+
+    def _tell_notes(self) -> None:
+        broker, notes = self._options.broker_id, self.notes()
+        self._tell(BROKER_NOTED, lambda epoch: TellNotes(broker_id=broker, broker_epoch=epoch, notes=notes))
+
+    def _tell(self, action: Action[Asked, Told], told: Callable[[Epoch], Asked]) -> None:
+        """Tells the controller, under the epoch of this registration. Raises if that did not arrive."""
         address = self.controller_address()
         epoch = self._host.epoch
         if address is None or epoch is None:
             raise NotController("there is none: start one, or wait until a standby takes over")
-        told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=epoch, replicas=replicas)
         with self._security.client(address) as client:
-            call(client, DISK_FAILED, told, self._settings.request_timeout_ms)
+            call(client, action, told(epoch), self._settings.request_timeout_ms)
 
     def _watch_lease(self) -> None:
         self._lease_timer.every(period_ms(Duty.TICK, self._settings) / 1000, self._check_lease)
@@ -570,8 +605,8 @@ class BrokerLife:
 
     # Stopping (B3).
 
-    def _look(self) -> Looked:
-        return Looked(
+    def _look(self) -> DirectoryLookedAt:
+        return DirectoryLookedAt(
             waits=bool(self._loop.waiting_to_move(self._options.broker_id)),
             has_controller=self.has_controller,
             connected=self.connected,
@@ -583,8 +618,8 @@ class BrokerLife:
             self._store.mark_shutting_down()
         except ReplicationError as error:
             log.warning("this broker stops without handing over: %s", error)
-            return Failed(error)
-        return Done()
+            return StepFailed(error)
+        return StepDone()
 
     def _close(self) -> Closed:
         """Stops serving, flushes everything, ends the registration."""
@@ -609,7 +644,7 @@ class BrokerLife:
             log.error("the disk does not answer: nothing was flushed, this stop is not clean")
         return Closed(is_flushed=answers and not failed)
 
-    def _leave(self) -> Done:
+    def _leave(self) -> StepDone:
         directory, proof = self._options.directory, self._host.proof
         try:
             if proof is not None:
@@ -618,4 +653,4 @@ class BrokerLife:
         except StorageFailed as error:
             log.error("%s", error)
         log.info("stopped", extra={"epoch": self._host.epoch})
-        return Done()
+        return StepDone()

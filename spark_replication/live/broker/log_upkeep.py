@@ -13,19 +13,19 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from spark_replication.config import Settings
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.mending import Copy, mend, sources
-from spark_replication.engine.partition import Partition
-from spark_replication.engine.scrub import Scrub
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.broker.mending import Copy, mend, sources
+from spark_replication.engine.broker.scrub import Scrub
+from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import BrokerNotAvailable, NotController, ReplicationError
 from spark_replication.live.broker.failure_reports import REPEAT_S, RETRY_S, STOP_TIMEOUT_S
 from spark_replication.messages.actions import COPY_BATCH, DISK_DAMAGED
 from spark_replication.messages.mending import CopyBatch, DamagedReplica, DiskDamage, DiskDamaged
 from spark_replication.model import BrokerId, Epoch, ReplicaOf
 from spark_replication.ports import DamagedBatch
-from spark_replication.storage.batches import check_data
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
+from spark_replication.storage.format.batches import check_data
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security
 
 LOOK_S = 2.0  # whether somebody has met damage, or a disk has refused: 3 ms for 10,000 partitions
 STEP_BYTES = 256 << 10
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """Bounded: what it remembers of a replica is as much as engine.damage does."""
+    """Bounded: what it remembers of a replica is as much as engine.replica.damage does."""
 
     def __init__(
         self,

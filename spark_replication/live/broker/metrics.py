@@ -13,16 +13,25 @@ from typing import Protocol
 from prometheus_client.metrics_core import Metric
 
 from spark_replication.core.replica.lag import CAUGHT_UP
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.replica_gauges import ReplicaGauges, gauges_of
-from spark_replication.live.broker.lease import Lease
-from spark_replication.live.broker.patience import Patience
-from spark_replication.live.exposition import counter, exposition, gauge, gauges, requests, throttled, traffic
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.live.broker.lease import BrokerLease
+from spark_replication.live.broker.patience import RoundPatience
+from spark_replication.live.exposition import (
+    counter,
+    exposition,
+    gauge,
+    gauges,
+    requests,
+    secrets_refused,
+    throttled,
+    traffic,
+)
 from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.model import ControllerInfo, TopicPartition
-from spark_replication.transport.flight import BrokerFlightServer
-from spark_replication.transport.replication import Replication
+from spark_replication.transport.flight.flight import BrokerFlightServer
+from spark_replication.transport.frames.replication import Replication
+from spark_replication.view.replica_gauges import ReplicaGauges, gauges_of
 
 
 class ZooKeeper(Protocol):
@@ -46,20 +55,23 @@ class BrokerMetrics:
     def __init__(
         self,
         loop: BrokerLoop,
-        lease: Lease,
+        lease: BrokerLease,
         flight: BrokerFlightServer,
         replication: Replication,
         zookeeper: ZooKeeper,
         isr_changes: IsrChanges,
         *,
+        secrets_trouble: Callable[[], str],
         now_ms: Callable[[], int],
     ) -> None:
+        """secrets_trouble: of this broker's files of secrets; empty if they can be used."""
         self._loop = loop
         self._lease = lease
         self._flight = flight
         self._replication = replication
         self._zookeeper = zookeeper
         self._isr_changes = isr_changes
+        self._secrets_trouble = secrets_trouble
         self._now_ms = now_ms
         self._last: dict[TopicPartition, ReplicaGauges] = {}
 
@@ -71,7 +83,7 @@ class BrokerMetrics:
         return MetricsText(text=exposition(chain.from_iterable(told)))
 
     def _replicas(self) -> list[ReplicaGauges]:
-        now_ms, holds, last = self._now_ms(), Patience().holds, self._last
+        now_ms, holds, last = self._now_ms(), RoundPatience().holds, self._last
         found: dict[TopicPartition, ReplicaGauges] = {}
         for name, partition in self._loop.replicas.copy().items():
             with holds(partition) as replica:
@@ -120,6 +132,7 @@ class BrokerMetrics:
         flight, replication = self._flight, self._replication
         yield from requests(flight.meter, replication.meter, replication.lane.meter, replication.reads.meter)
         yield throttled(flight.quotas)
+        yield secrets_refused(self._secrets_trouble())
         yield from traffic(
             "produced", "producers sent and this broker accepted", flight.produced, replication.lane.produced
         )
@@ -135,7 +148,7 @@ def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
     yield gauge("led_partitions", "Partitions that this broker leads.", len(led))
     yield gauge(
         "led_partitions_under_replicated",
-        "Led partitions with a replica outside the ISR.",
+        "Led partitions with a replica out of sync, other than those that a reassignment is adding.",
         sum(each.under_replicated for each in led),
     )
     yield gauge(

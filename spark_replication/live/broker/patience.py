@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_replication.engine.partition import Partition
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.partition import Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 
 ROUND_S = 0.2
 
 
-class Patience:
+class RoundPatience:
     """One round over partitions. A partition that is not free in time is left for the next round."""
 
     def __init__(self, round_s: float = ROUND_S) -> None:
@@ -21,7 +21,7 @@ class Patience:
 
     @contextmanager
     def holds(self, partition: Partition) -> Iterator[ReplicaLoop | None]:
-        """engine.partition.Holds."""
+        """engine.replica.partition.Holds."""
         replica = partition.take(0)
         if replica is None and self._left_s > 0:
             began_s = time.monotonic()

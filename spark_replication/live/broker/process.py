@@ -23,9 +23,8 @@ from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationE
 from spark_replication.live.broker.life import BrokerLife, Options
 from spark_replication.live.guarding.broker_file import LOG_FILE
 from spark_replication.live.guarding.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
-from spark_replication.process.collecting import Collecting
-from spark_replication.process.limited_memory import limit_memory
-from spark_replication.process.log_lines import log_to_stdout
+from spark_replication.process.logs import log_to_stdout
+from spark_replication.process.memory import Collecting, limit_memory
 from spark_replication.process.stop_signals import on_stop_signals
 
 # How long a thread waits for another that computes; Python's default is 5 ms. At 200 batches/s, acks=all, on a busy
@@ -74,6 +73,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--cluster-id", required=True)
     parser.add_argument("--host", required=True, help="to listen on; beyond loopback only with security.mode")
     parser.add_argument("--settings", type=_settings, default=Settings(), help="JSON: names as in conf/*.toml")
+    parser.add_argument("--origins", type=_origins, default={}, help="JSON: where settings come from")
     parser.add_argument("--lease", required=True, type=_lease, metavar="CONTROLLER_EPOCH,ATTEMPT")
     found = parser.parse_args(arguments)
     address, slash, chroot = found.zookeeper.partition("/")
@@ -86,6 +86,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
         host=found.host,
         settings=found.settings,
         lease=found.lease,
+        origins=found.origins,
     )
 
 
@@ -93,6 +94,13 @@ def _settings(text: str) -> Settings:
     try:
         return settings_from(from_json(text, dict))
     except (msgspec.MsgspecError, InvalidConfig) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _origins(text: str) -> dict[str, str]:
+    try:
+        return from_json(text, dict[str, str])
+    except msgspec.MsgspecError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

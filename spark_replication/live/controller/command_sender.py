@@ -1,6 +1,6 @@
 """Sends the controller's commands to brokers: one thread for each line of commands delivers what is due.
 
-`engine.command_line` decides what is due, what is repeated, and what follows from an answer.
+`engine.controller.command_line` decides what is due, what is repeated, and what follows from an answer.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import logging
 import threading
 from typing import Protocol
 
-from spark_replication.engine.command_line import BrokerNews, CommandLine, CommandLines, LineNews
+from spark_replication.engine.controller.command_line import BrokerNews, CommandLine, CommandLines, LineNews
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, action_of
 from spark_replication.messages.commands import Command, CommandAnswer, GetReplicaLogInfo, LeaderAndIsr, ReplicaLogInfos
 from spark_replication.model import BrokerId, Registration, TopicPartition
-from spark_replication.process.clock import now_ms
-from spark_replication.process.worker import Worker, name_of_dead
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
+from spark_replication.process.threads import Worker, name_of_dead, now_ms
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class Heard(Protocol):
     def happened(self, event: BrokerNews) -> None: ...
 
 
-class CommandSender:
+class ThreadedCommandSender:
     """ports.CommandSender."""
 
     def __init__(self, *, timeout_ms: int, security: Security, heard: Heard) -> None:

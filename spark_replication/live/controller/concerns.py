@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described
-from spark_replication.core.controller.health import metrics
 from spark_replication.messages.descriptions import Metadata
-from spark_replication.process.worker import Worker, name_of_dead
+from spark_replication.process.threads import Worker, name_of_dead
+from spark_replication.view.cluster_metrics import metrics
 
 LOOK_S = 5.0
 

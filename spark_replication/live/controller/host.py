@@ -13,35 +13,37 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import NamedTuple, TypeVar, assert_never
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
-from spark_replication.core.controller.describing import described, described_page
+from spark_replication.core.controller.describing import described, described_page, settings_in_force
 from spark_replication.core.controller.events import (
     BrokerDeathReported,
+    BrokerNoted,
     Event,
     LogInfoRead,
     ReplicasDamaged,
     ReplicasFailed,
     TookOver,
 )
-from spark_replication.core.controller.health import problems
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QUOTAS
 from spark_replication.core.law.writes import Group, GroupAnswer
-from spark_replication.engine.candidacy import Candidacy, Instruction
-from spark_replication.engine.candidacy import Event as Happened
-from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.core.settings_in_force import all_shown
+from spark_replication.engine.controller.candidacy import Candidacy, Instruction
+from spark_replication.engine.controller.candidacy import Event as Happened
+from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
-from spark_replication.live.controller.command_sender import CommandSender
+from spark_replication.live.controller.command_sender import ThreadedCommandSender
 from spark_replication.live.controller.concerns import Concerns
 from spark_replication.live.controller.last_described import LastDescribed
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
@@ -51,9 +53,11 @@ from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     BROKER_DIED,
+    BROKER_NOTED,
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_QUOTAS,
+    DESCRIBE_SETTINGS,
     DESCRIBE_TOPICS,
     DISK_DAMAGED,
     DISK_FAILED,
@@ -61,12 +65,13 @@ from spark_replication.messages.actions import (
     METRICS,
     REBUILD_MIRROR,
 )
+from spark_replication.messages.commands import TellNotes
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mending import DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
     DescribeAcls,
@@ -76,17 +81,20 @@ from spark_replication.messages.requests import (
     ToldAcls,
     ToldQuotas,
 )
-from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.load import UNREADABLE, reason_of
-from spark_replication.mirror.object_store import read_store_options
-from spark_replication.mirror.told_events import read_told
-from spark_replication.process.clock import now_ms
-from spark_replication.storage.batches import schema_change
-from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import Security
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.mirror.asking.load import UNREADABLE, reason_of
+from spark_replication.mirror.asking.told_events import read_told
+from spark_replication.mirror.delta.object_store import read_store_options
+from spark_replication.mirror.telling.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
+from spark_replication.process.threads import now_ms
+from spark_replication.storage.directory.broker_directory import boot_id
+from spark_replication.storage.format.batches import schema_change
+from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
+from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import Security
+from spark_replication.view.health import problems
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.protecting import protect
 from spark_replication.zk.session import Session
 
@@ -127,6 +135,7 @@ class ControllerHost:
         name: str,
         host: str,
         settings: Settings,
+        origins: Mapping[str, str] = {},
         security: Security,
         mirror_path: str,
         retinue: Retinue = NOBODY,
@@ -134,11 +143,14 @@ class ControllerHost:
         seat: Path,
     ) -> None:
         """actions: what its server answers besides the controller's requests. seat: the directory of its seat
-        (live.controller.seat)."""
+        (live.controller.seat), beside which its audit log lies. origins: where the settings come from
+        (core.settings_in_force)."""
         self._zookeeper = zookeeper
         self._name = name
         self._host = host
         self._settings = settings
+        self._origins = origins
+        self._directory = seat.parent.resolve()
         self._cluster_id = ""  # until it was read
         self.security = security.of_cluster(lambda: self._cluster_id)
         self._mirror_path = mirror_path
@@ -157,7 +169,7 @@ class ControllerHost:
         self._standing_by = False
         self._session: Session | None = None
         # What belongs to the present candidacy.
-        self._store: ControllerStore | None = None
+        self._store: ZooKeeperControllerStore | None = None
         self._loaded: LoadedCluster | None = None
         self._deposed = threading.Event()
         self._connected_at_s = time.monotonic()
@@ -165,7 +177,7 @@ class ControllerHost:
         self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
         self._owed = OwedAnswers()
-        rights = Rights(self.security, self._acls, self._quotas)
+        rights = Rights(self.security, self._acls, self._quotas, AuditLog(seat.parent / AUDIT_FILE))
         self._server = ActionServer(host, [*self._actions(), *actions], rights=rights)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
@@ -307,7 +319,7 @@ class ControllerHost:
             login=self.security.zookeeper,
         )
         protect(session)
-        self._store = ControllerStore(session, self._settings, lost)
+        self._store = ZooKeeperControllerStore(session, self._settings, lost)
         self._loaded = self._store.campaign(self._name, self._host, self._server.port, self._seat.take())
         return Happened.OUTVOTED if self._loaded is None else Happened.WON
 
@@ -350,7 +362,7 @@ class ControllerHost:
             self._store_options,
         )
         concerns = Concerns(lambda seen: self._retinue.problems(self.with_surroundings(seen)), mirror.heed)
-        sender = CommandSender(
+        sender = ThreadedCommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self.security,
             heard=NewsOfBrokers(self._post, self._post_log_info, mirror.confirmed),
@@ -445,15 +457,19 @@ class ControllerHost:
         return [
             *(handled_of(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
             handled(METADATA, self._metadata),
-            handled(DESCRIBE_TOPICS, lambda asked: described_page(self.ask(ClusterState.snapshot), asked)),
+            handled_seen(
+                DESCRIBE_TOPICS, lambda asked, sees: described_page(self.ask(ClusterState.snapshot), asked, sees)
+            ),
             handled(METRICS, self.metrics),
             handled(BROKER_DIED, self._broker_died),
+            handled(BROKER_NOTED, self._broker_noted),
             handled(DISK_FAILED, self._disk_failed),
             handled(DISK_DAMAGED, self._disk_damaged),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
             handled(DESCRIBE_EVENTS, self._events),
             handled(DESCRIBE_ACLS, self._told_acls),
             handled(DESCRIBE_QUOTAS, self._told_quotas),
+            handled(DESCRIBE_SETTINGS, self._told_settings),
         ]
 
     def _quotas(self) -> str:
@@ -475,6 +491,18 @@ class ControllerHost:
         acls, super_users = ACLS.said(self._acls()), self.security.super_users
         return ToldAcls(acls=tuple(sorted(acls)), super_users=tuple(sorted(super_users)))
 
+    def _told_settings(self, asked: DescribeSettings) -> ToldSettings:
+        def told(cluster: ClusterState) -> ToldSettings:
+            of_cluster = None if cluster.unreadable.settings else cluster.stored_settings.settings
+            return ToldSettings(
+                settings=settings_in_force(cluster, asked.topic, self._settings, self._origins),
+                of_cluster=None if of_cluster is None else all_shown(of_cluster),
+                directory=str(self._directory),
+                boot_id=boot_id(),
+            )
+
+        return self.ask(told)
+
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
         """Waits until the request is done. Raises if it is refused as a whole; the answer says what of it was
         refused."""
@@ -491,6 +519,12 @@ class ControllerHost:
         if not self.active:
             raise self._not_controller()
         self._post(BrokerDeathReported(died.broker_id, died.incarnation))
+        return Done()
+
+    def _broker_noted(self, told: TellNotes) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        self._post(BrokerNoted(told.broker_id, told.broker_epoch, told.notes))
         return Done()
 
     def _disk_failed(self, told: DiskFailed) -> Done:
@@ -529,7 +563,7 @@ class ControllerHost:
         except NotController:
             cluster = None
         silent_s, mirror = self.zookeeper_silent_s(), None if cluster is None else self._mirror
-        view = ControllerView(cluster, mirror, silent_s, self._server.meter, self._server.quotas)
+        view = ControllerView(cluster, mirror, silent_s, self.security.trouble, self._server.meter, self._server.quotas)
         return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
     def _metadata(self, asked: GetMetadata) -> Metadata:
@@ -539,12 +573,14 @@ class ControllerHost:
         return self.with_surroundings(self._last_described.of(cluster, self.address, asked.unless))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:
-        """Adds what ClusterState does not know: whether ZooKeeper answers, and whether the mirror is written."""
+        """Adds what ClusterState does not know: whether ZooKeeper answers, whether the mirror is written, and whether
+        the files of secrets can be used."""
         error = None if self._mirror is None else self._mirror.error
         return replace(
             metadata,
             zookeeper_silent_ms=math.ceil(self.zookeeper_silent_s() * 1000),
             mirror_error="" if error is None else error.message,
+            secrets=self.security.trouble or UNSET,
         )
 
 
@@ -557,7 +593,7 @@ def _refusal(error: ReplicationError) -> Refusal:
 class _OnThread:
     """ports.ControllerStore whose answers come on the loop's own thread."""
 
-    def __init__(self, store: ControllerStore, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    def __init__(self, store: ZooKeeperControllerStore, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
         self._store = store
         self._tasks = tasks
 

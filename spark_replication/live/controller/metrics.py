@@ -11,7 +11,6 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.health import ClusterMetrics, metrics
 from spark_replication.live.exposition import (
     counter,
     counter_named_by_kip,
@@ -20,11 +19,13 @@ from spark_replication.live.exposition import (
     gauge,
     gauges,
     requests,
+    secrets_refused,
     throttled,
 )
-from spark_replication.mirror.feed import MirrorThread
+from spark_replication.mirror.telling.feed import MirrorThread
 from spark_replication.transport.meter import Meter
-from spark_replication.transport.quotas import Quotas
+from spark_replication.transport.security.quotas import Quotas
+from spark_replication.view.cluster_metrics import ClusterMetrics, metrics
 
 
 class ControllerView(NamedTuple):
@@ -33,6 +34,8 @@ class ControllerView(NamedTuple):
     #: That of the present candidacy, if there is one.
     mirror: MirrorThread | None
     zookeeper_silent_s: float
+    #: Of its files of secrets; empty if they can be used.
+    secrets_trouble: str
     meter: Meter
     quotas: Quotas
 
@@ -49,6 +52,7 @@ def _families(view: ControllerView, *, per_partition: bool) -> Iterator[Metric]:
         "For how long the controller has had no connection to ZooKeeper; 0: it has one.",
         view.zookeeper_silent_s,
     )
+    yield secrets_refused(view.secrets_trouble)
     yield from requests(view.meter)
     yield throttled(view.quotas)
     if cluster is None:
@@ -79,7 +83,9 @@ def _of_partitions(found: ClusterMetrics) -> Iterator[Metric]:
     yield gauge("partitions", "Partitions of all topics.", found.partitions)
     yield gauge("offline_partitions", "Partitions without a leader.", found.offline_partitions)
     yield gauge(
-        "under_replicated_partitions", "Partitions with a replica outside the ISR.", found.under_replicated_partitions
+        "under_replicated_partitions",
+        "Partitions with a replica out of sync, other than those that a reassignment is adding.",
+        found.under_replicated_partitions,
     )
     yield gauge(
         "global_under_min_isr_partition_count",

@@ -12,7 +12,7 @@ from spark_replication.core.controller.events import (
     LogsAhead,
     ReplicasFailed,
 )
-from spark_replication.engine.command_line import BrokerNews
+from spark_replication.engine.controller.command_line import BrokerNews
 from spark_replication.model import TopicPartition
 
 log = logging.getLogger(__name__)

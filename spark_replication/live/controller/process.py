@@ -18,12 +18,11 @@ from spark_replication.config import settings_from
 from spark_replication.errors import NotController, ReplicationError
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage, page_action
-from spark_replication.process.collecting import Collecting
-from spark_replication.process.locked_process import LOG_FILE
-from spark_replication.process.log_lines import log_as_text
-from spark_replication.process.own_output import OwnOutput
+from spark_replication.process.logs import OwnOutput, log_as_text
+from spark_replication.process.memory import Collecting, limit_memory
+from spark_replication.process.processes import LOG_FILE
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.transport.security import read_security
+from spark_replication.transport.security.security import read_security
 from spark_replication.zookeeper_server.locks import is_used
 from spark_replication.zookeeper_server.patience import Unused
 
@@ -41,6 +40,7 @@ def main() -> int:
     parser.add_argument("--mirror", required=True, help="where the Delta tables lie")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
+    parser.add_argument("--origins", default="{}", help="JSON: where settings come from")
     parser.add_argument("--needed-by", type=Path, help="who uses the ZooKeeper in this directory needs this process")
     parser.add_argument("--unused-s", type=float, default=0.0, help="ends after so long without that; 0 = never")
     arguments = parser.parse_args()
@@ -51,15 +51,17 @@ def main() -> int:
     on_stop_signals(stopping.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
+        limit_memory(settings.controller_memory_bytes_max)
         driver = ControllerHost(
             arguments.zookeeper,
             name=f"controller of {arguments.directory}",
             host=arguments.host,
             settings=settings,
+            origins=json.loads(arguments.origins),
             security=read_security(settings),
             seat=arguments.directory / "seat",
             mirror_path=arguments.mirror,
-            actions=[page_action(lambda: None if page is None else page.url)],
+            actions=[page_action(lambda: page)],
         )
         driver.start()
     except ReplicationError as error:

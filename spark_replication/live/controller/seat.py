@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spark_replication.errors import DirectoryInUse
 from spark_replication.model import HeldDirectory
-from spark_replication.storage.broker_directory import DirectoryLock, boot_id, directory_mark, probe
+from spark_replication.storage.directory.broker_directory import DirectoryLock, boot_id, directory_mark, probe
 
 
 class Seat:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from spark_replication.model import Value, decode, encode
-from spark_replication.storage.state_files import read_file, replace_file
+from spark_replication.storage.disk.state_files import read_file, replace_file
 
 ATTEMPTS_FILE = "attempts.json"
 LOCK_FILE = "attempts.lock"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from spark_replication.errors import CorruptState, StorageFailed
 from spark_replication.model import Epoch, Value, decode, encode
-from spark_replication.process.found_process import ProcessMark, Unfound, find_process
-from spark_replication.storage.broker_directory import probe
-from spark_replication.storage.files import Files
-from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
+from spark_replication.process.processes import ProcessMark, Unfound, find_process
+from spark_replication.storage.directory.broker_directory import probe
+from spark_replication.storage.disk.files import Files
+from spark_replication.storage.disk.state_files import LOCAL_FILES, read_file, remove_file, replace_file
 
 BROKER_FILE = "broker.json"
 LOG_FILE = "broker.log"  # what the broker's process says
@@ -22,7 +22,7 @@ LOG_FILE = "broker.log"  # what the broker's process says
 
 class BrokerFile(Value, frozen=True, kw_only=True):
     pid: int
-    #: As in process.found_process: pids come again, in containers even at once.
+    #: As in process.processes: pids come again, in containers even at once.
     pid_namespace: int = 0
     started: int = 0
     #: As in the registration of the process.

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 
 from spark_replication.live.guarding.broker_file import BrokerFile
-from spark_replication.process.descriptors import readable
-from spark_replication.process.found_process import Unfound, find_process
-from spark_replication.storage.broker_directory import probe
+from spark_replication.process.files import readable
+from spark_replication.process.processes import Unfound, find_process
+from spark_replication.storage.directory.broker_directory import probe
 
 PROBE_S = 1.0
 

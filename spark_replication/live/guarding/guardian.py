@@ -42,12 +42,12 @@ from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
 from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
-from spark_replication.process.descriptors import close_all
-from spark_replication.process.locked_process import last_lines
-from spark_replication.storage.broker_directory import probe, read_identity
-from spark_replication.storage.flush_threads import CLOSE_TIMEOUT_S as FLUSH_TIMEOUT_S
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
+from spark_replication.process.files import close_all
+from spark_replication.process.processes import last_lines
+from spark_replication.storage.directory.broker_directory import probe, read_identity
+from spark_replication.storage.disk.flush_threads import CLOSE_TIMEOUT_S as FLUSH_TIMEOUT_S
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security
 
 DIRECTORY = "broker-{}"
 START_TIMEOUT_S = 60.0
@@ -77,6 +77,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     zookeeper: str
     host: str
     overrides: dict[str, Any]
+    #: Where settings come from (core.settings_in_force).
+    origins: dict[str, str] = {}
 
 
 def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirectory, ...]:
@@ -330,6 +332,7 @@ class Guardian:
             f"--cluster-id={self._assignment.cluster_id}",
             f"--host={self._assignment.host}",
             f"--settings={json.dumps(self._assignment.overrides)}",
+            f"--origins={json.dumps(self._assignment.origins)}",
             f"--lease={self._lease.controller_epoch},{self._lease.attempt}",
         ]
 

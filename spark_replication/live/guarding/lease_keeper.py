@@ -14,8 +14,8 @@ from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.live.guarding.guardian import Lease
 from spark_replication.messages.actions import RENEW_LEASE
 from spark_replication.messages.guarding import BrokerDied, Kept, RenewLease
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import Security
 
 RENEW_S_MAX = 1.0
 REQUEST_TIMEOUT_MS = 2_000

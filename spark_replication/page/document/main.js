@@ -1,6 +1,6 @@
 // Which view is shown, and the loop that follows the cluster.
 
-const VIEWS = [['#/', 'Overview'], ['#/partitions', 'Partitions'], ['#/topics', 'Topics'], ['#/brokers', 'Brokers'], ['#/moves', 'Moves'], ['#/events', 'Events']];
+const VIEWS = [['#/', 'Overview'], ['#/partitions', 'Partitions'], ['#/topics', 'Topics'], ['#/brokers', 'Brokers'], ['#/moves', 'Moves'], ['#/events', 'Events'], ['#/settings', 'Settings'], ['#/acls', 'ACLs']];
 const STALE_MS = 5000;
 const RETRY_MS = 1000;
 const LEAST_MS = 150; // between two questions, however much changes
@@ -13,7 +13,7 @@ function viewOf(hash) {
   if (kind === 'topics' && names.length === 2 && /^\d+$/.test(names[1])) return partitionView(names[0], Number(names[1]));
   if (kind === 'topics') return names.length === 1 ? topicView(names[0]) : topicsView();
   if (kind === 'brokers') return /^\d+$/.test(names[0] ?? '') ? brokerView(Number(names[0])) : brokersView();
-  return ({ partitions: partitionsView, moves: movesView, events: () => eventsView(new URLSearchParams(query)) }[kind] ?? overview)();
+  return ({ partitions: partitionsView, moves: movesView, settings: settingsView, acls: aclsView, events: () => eventsView(new URLSearchParams(query)) }[kind] ?? overview)();
 }
 
 function show() {
@@ -33,7 +33,7 @@ function banner() {
   return [
     h('div', { class: `verdict ${health.verdict}`, role: 'status' }, h('strong', {}, health.verdict),
       h('span', {}, `${count(health.brokers, 'broker')}, ${count(health.topics, 'topic')}, ${count(health.partitions, 'partition')}; controller ${health.controller ?? 'none'}`),
-      health.reasons.length > 0 && h('span', { class: 'faint' }, count(health.reasons.length, 'reason'))),
+      health.incidents.length > 0 && h('span', { class: 'faint' }, count(health.incidents.length, 'cause'))),
     why() && notice(`What is shown is not of now: ${why()}`),
   ];
 }
@@ -42,7 +42,7 @@ const why = () => state.silent || state.ages.cluster?.error || '';
 
 function update() {
   refresh(byId('banner'), [state.health, why(), state.version === null], banner);
-  refresh(byId('cluster'), state.health?.cluster_id ?? '', () => document.createTextNode(state.health?.cluster_id ?? ''));
+  byId('brand').title = state.health ? `cluster ${state.health.cluster_id}` : '';
   for (const each of shown?.parts ?? []) each.update();
   showAge();
   document.documentElement.dataset.version = state.version ?? '';

@@ -9,7 +9,7 @@ const state = {
 const nowMs = () => Date.now() + state.aheadMs;
 
 const rowOf = (list) => ({
-  partition: list[0], condition: list[1], leader: list[2], leaderEpoch: list[3], partitionEpoch: list[4], minIsr: list[5],
+  partition: list[0], conditions: list[1], condition: list[1][0], leader: list[2], leaderEpoch: list[3], partitionEpoch: list[4], minIsr: list[5],
   replicas: list[6], isr: list[7], elr: list[8], elected: list[9], waits: list[10],
 });
 

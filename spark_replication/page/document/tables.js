@@ -29,7 +29,7 @@ const unknownSizes = (age) => age && age.error && notice(`Sizes are not known, o
 const partitionColumns = (isNamed) => [
   ['Partition', ({ topic, row }) => link(partitionPath(topic, row.partition), isNamed ? `${topic}-${row.partition}` : row.partition), 'name'],
   ['State', ({ row }) => tag(row.condition, CONDITIONS[row.condition]), 'nowrap'],
-  ['Leader', ({ row }) => row.leader === null ? (row.waits ? `none: ${row.waits.replaceAll('_', ' ')}` : 'none') : link(`#/brokers/${row.leader}`, row.leader)],
+  ['Leader', ({ row }) => row.leader === null ? (row.waits ? `none: ${waitsFor(row.waits)}` : 'none') : link(`#/brokers/${row.leader}`, row.leader)],
   ['Leader epoch', ({ row }) => row.leaderEpoch, 'number'],
   ['In sync', ({ row }) => among(row.isr)],
   ['Replicas', ({ row }) => among(row.replicas)],
@@ -72,18 +72,35 @@ function progressOf(move) {
   return h('progress', { max: 1, value: done.toFixed(3), 'aria-label': `${move.partition}: ${Math.round(done * 100)} % copied since this page looked` });
 }
 
-const mendOf = (mend) => mend.startsWith('spark-replication ') ? h('code', {}, mend) : mend;
+// Words, and a line for each command: a click copies it.
+const commandLine = (command) => h('div', { class: 'command' }, h('code', {}, command),
+  h('button', { type: 'button', 'data-key': command, 'aria-label': `Copy: ${command}`, onclick: (event) => copy(command, event.currentTarget) }, 'copy'));
+const mendOf = (name, mend) => h('div', { class: 'more' }, `${name}: ${mend.words}${mend.words && mend.commands.length ? ':' : ''}`, mend.commands.map(commandLine));
+const mendsOf = (mends) => mends.map((mend, place) => mendOf(place ? 'or' : 'mend', mend));
 
-function reasonList(reasons) {
-  return h('ul', { class: 'reasons' }, reasons.map((reason) => {
-    const [first, ...others] = reason.subjects;
-    const more = reason.count > 1 && ` (and ${count(reason.count - 1, 'other')}${others.length ? `: ${others.join(', ')}${reason.count > reason.subjects.length ? ', …' : ''}` : ''})`;
-    return h('li', {},
-      h('div', {}, tag(reason.severity), h('span', { class: 'what' }, subjectLink(first), ` ${reason.what}`), more),
-      reason.because && h('div', { class: 'more' }, `because: ${reason.because}, `, reason.since_ms && when(reason.since_ms), ' ',
-        reason.cause && link(`#/events?cause=${encodeURIComponent(reason.cause)}`, 'all that it set off')),
-      reason.mend && h('div', { class: 'more' }, 'mend: ', mendOf(reason.mend)));
-  }));
+// A place is a page and a section of it: operate#a-clock-is-wrong.
+function guideLink(place) {
+  if (!place) return null;
+  const [page, section] = place.split('#');
+  return h('div', { class: 'more' }, 'more: ', h('a', { href: `/docs/${page}.md${section ? `#${section}` : ''}`, 'data-key': `${place} of the guide`, title: `spark-replication guide ${place}` }, `the guide on this`));
+}
+
+async function copy(text, button) {
+  try { await navigator.clipboard.writeText(text); button.textContent = 'copied'; } catch { getSelection().selectAllChildren(button.previousSibling); }
+}
+
+function consequenceOf({ count: number, what, subjects }) {
+  const links = subjects.flatMap((each, place) => [place > 0 && ', ', subjectLink(each)]);
+  return [`${count(number, 'partition')} ${what} (`, ...links, number > subjects.length && ', …', ')'];
+}
+
+function incidentList(incidents) {
+  return h('ul', { class: 'reasons' }, incidents.map((incident) => h('li', {},
+    h('div', {}, tag(incident.severity), h('span', { class: 'what' }, incident.what)),
+    incident.consequences.length > 0 && h('ul', { class: 'consequences' }, incident.consequences.map((each) => h('li', {}, ...consequenceOf(each)))),
+    incident.because && h('div', { class: 'more' }, `because: ${incident.because}, `, incident.since_ms && when(incident.since_ms), ' ',
+      incident.cause && link(`#/events?cause=${encodeURIComponent(incident.cause)}`, 'all that it set off')),
+    mendsOf(incident.mends), guideLink(incident.guide))));
 }
 
 function subjectLink(subject) {
@@ -119,7 +136,7 @@ function eventList(events) {
 const eventItem = (event) => h('li', {},
   when(event.at_ms),
   h('span', {}, tag(`kind ${KINDS[event.kind] ?? ''}`, event.kind.replaceAll('_', ' '))),
-  h('div', { class: 'story' }, eventSubject(event), ' ', changesOf(event).join(', '), event.why && ` – ${event.why.replaceAll('_', ' ')}`,
+  h('div', { class: 'story' }, eventSubject(event), ' ', changesOf(event).join(', '), event.why && ` – ${event.kind === 'elected' ? inWords(CHOSEN, event.why) : waitsFor(event.why)}`,
     event.because && h('div', { class: 'cause' }, 'because ', event.cause ? link(`#/events?cause=${encodeURIComponent(event.cause)}`, event.because) : event.because)));
 
 function eventSubject(event) {
@@ -128,10 +145,12 @@ function eventSubject(event) {
   return (event.partition ?? null) === null ? link(topicPath(event.topic), event.topic) : link(partitionPath(event.topic, event.partition), `${event.topic}-${event.partition}`);
 }
 
+const NOT_FOR_PEOPLE = new Set(['incarnation', 'topic_id']); // long ids that tell nobody anything: `mirror events` has them
+
 function changesOf(event) {
   const written = (value) => Array.isArray(value) ? `[${value.join(', ')}]` : value === null || value === undefined ? 'none' : typeof value === 'object' ? JSON.stringify(value) : String(value);
   const named = (name) => name.replaceAll('_', ' ');
-  const became = Object.entries(event.became ?? {});
+  const became = Object.entries(event.became ?? {}).filter(([name]) => !NOT_FOR_PEOPLE.has(name));
   if (!event.was) return became.filter(([, value]) => value !== null && value !== false && value !== '' && !(Array.isArray(value) && !value.length)).map(([name, value]) => `${named(name)} ${written(value)}`);
   return became.filter(([name, value]) => JSON.stringify(event.was[name]) !== JSON.stringify(value)).map(([name, value]) => `${named(name)} ${written(event.was[name])} → ${written(value)}`);
 }

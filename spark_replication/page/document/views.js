@@ -66,7 +66,7 @@ const openPartition = (topic, number) => { location.hash = partitionPath(topic, 
 function filtered() {
   const found = [];
   for (const each of allPartitions()) {
-    if (filters.conditions.size && !filters.conditions.has(each.row.condition)) continue;
+    if (filters.conditions.size && !each.row.conditions.some((condition) => filters.conditions.has(condition))) continue;
     if (filters.text && !`${each.topic}-${each.row.partition}`.includes(filters.text)) continue;
     found.push(each);
   }
@@ -78,7 +78,7 @@ function partitionParts({ withTable }) {
   let found = [];
   const counted = () => {
     const counts = Object.fromEntries(Object.keys(CONDITIONS).map((each) => [each, 0]));
-    for (const { row } of allPartitions()) counts[row.condition] += 1;
+    for (const { row } of allPartitions()) for (const condition of row.conditions) counts[condition] += 1;
     return counts;
   };
   const again = () => parts.forEach((each) => each.update());
@@ -125,14 +125,14 @@ function tiles() {
   if (!health) return null;
   return h('div', { class: 'tiles' },
     tile('brokers live', health.brokers, '', '#/brokers'), tile('topics', health.topics, '', '#/topics'), tile('partitions', health.partitions, '', '#/partitions'),
-    tile('without a leader', health.leaderless, 'critical', '#/partitions'), tile('below min ISR', health.under_min_isr, 'critical', '#/partitions'),
-    tile('not all in sync', health.under_replicated, 'warning', '#/partitions'), tile('reassigned now', state.moves.length, '', '#/moves'),
+    tile(CONDITIONS.leaderless, health.leaderless, 'critical', '#/partitions'), tile(CONDITIONS.under_min_isr, health.under_min_isr, 'critical', '#/partitions'),
+    tile(CONDITIONS.under_replicated, health.under_replicated, 'warning', '#/partitions'), tile(CONDITIONS.moving, health.moving, '', '#/moves'),
     h('div', { class: 'tile' }, h('b', {}, bytes(sum('bytes'))), h('span', {}, sum('bytes_per_s') === null ? 'in leaders\' logs' : `${byteRate(sum('bytes_per_s'))} written`)));
 }
 
 function overview() {
   return view('Overview',
-    part(() => [state.health?.reasons, [...state.topics.keys()].length], () => state.health?.reasons.length ? card('Why', reasonList(state.health.reasons)) : null),
+    part(() => [state.health?.incidents, [...state.topics.keys()].length], () => state.health?.incidents.length ? card('Why', incidentList(state.health.incidents)) : null),
     part(() => [state.health, state.moves.length, [...state.topics.values()].map((each) => [each.bytes, each.bytes_per_s])], tiles),
     partitionParts({ withTable: false }),
     part(() => state.brokers, () => card('Brokers', brokerTable(state.brokers))),
@@ -148,9 +148,9 @@ function topicsView() {
     ['Topic', (topic) => link(topicPath(topic.name), topic.name), 'name'],
     ['Partitions', (topic) => topic.partitions.toLocaleString('en'), 'number'],
     ['Replicas', (topic) => topic.replicas, 'number'],
-    ['No leader', (topic) => flagged(topic.leaderless, 'critical'), 'number'],
-    ['Below min ISR', (topic) => flagged(topic.under_min_isr, 'critical'), 'number'],
-    ['Not all in sync', (topic) => flagged(topic.under_replicated, 'warning'), 'number'],
+    ['Leaderless', (topic) => flagged(topic.leaderless, 'critical'), 'number'],
+    ['Under min ISR', (topic) => flagged(topic.under_min_isr, 'critical'), 'number'],
+    ['Under replicated', (topic) => flagged(topic.under_replicated, 'warning'), 'number'],
     ['Moving', (topic) => topic.moving, 'number'],
     ['Size', (topic) => bytes(topic.bytes), 'number'],
     ['Written', (topic) => byteRate(topic.bytes_per_s), 'number'],
@@ -165,7 +165,12 @@ function topicView(name) {
   const page = { at: 0 };
   const detail = detailParts(`/api/topics/${encodeURIComponent(name)}`, (found) => {
     const rows = [...(state.partitions.get(name)?.values() ?? [])].map((row) => ({ topic: name, row })), sizes = new Map(found.sizes.map((each) => [each[0], each]));
+    const offsets = (row) => sizes.get(row.partition)?.slice(4) ?? [];
     const extra = [
+      ['Records', ({ row }) => exactly(recordsIn(offsets(row)[0], offsets(row)[2])), 'number'],
+      ['Log start', ({ row }) => exactly(offsets(row)[0]), 'number wide'],
+      ['High watermark', ({ row }) => exactly(offsets(row)[1]), 'number wide'],
+      ['Log end', ({ row }) => exactly(offsets(row)[2]), 'number wide'],
       ['Size', ({ row }) => bytes(sizes.get(row.partition)?.[1]), 'number'],
       ['Written', ({ row }) => byteRate(sizes.get(row.partition)?.[2]), 'number'],
       ['Lag', ({ row }) => amount(sizes.get(row.partition)?.[3]), 'number'],
@@ -175,23 +180,25 @@ function topicView(name) {
     return [
       unknownSizes(found.age), card(null, charts(found.series)), card('Partitions', list.element),
       h('div', { class: 'columns' },
-        card('Settings of its own', Object.keys(found.settings).length ? facts(...Object.entries(found.settings).map(([setting, value]) => [setting, h('code', {}, String(value))])) : h('p', { class: 'faint' }, 'none: the cluster\'s hold'), facts(['id', h('code', {}, found.topic_id)])),
+        card('Settings of its own', Object.keys(found.settings).length ? facts(...Object.entries(found.settings).map(([setting, value]) => [setting, h('code', {}, String(value))])) : h('p', { class: 'faint' }, 'none'), facts(['id', h('code', {}, found.topic_id)])),
         card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
     ];
   });
-  return view(name, heading('Topic ', name), detail, eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  return view(name, heading('Topic ', name), detail, settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function partitionView(topic, number) {
   const detail = detailParts(`/api/topics/${encodeURIComponent(topic)}/${number}`, (found) => {
-    const row = rowOf(found.row);
+    const row = rowOf(found.row), leader = found.replicas.find((replica) => replica.role === 'leader');
     return [
-      found.trouble && card('Why', h('ul', { class: 'reasons' }, h('li', {}, h('div', { class: 'what' }, found.trouble), found.mend && h('div', { class: 'more' }, 'mend: ', mendOf(found.mend))))),
+      found.trouble && card('Why', h('ul', { class: 'reasons' }, h('li', {}, h('div', { class: 'what' }, found.trouble), found.mends.map((each) => mendOf('mend', each)), guideLink(found.guide)))),
       unknownSizes(found.age),
       card(null, facts(
         ['State', tag(row.condition, CONDITIONS[row.condition])],
-        ['Leader', row.leader === null ? `none${row.waits ? `: waits for ${row.waits.replaceAll('_', ' ')}` : ''}` : brokerLink(row.leader)],
-        ['Chosen', row.elected === null ? 'as it was made' : row.elected.replaceAll('_', ' ')],
+        ['Leader', row.leader === null ? `none${row.waits ? `: ${waitsFor(row.waits)}` : ''}` : brokerLink(row.leader)],
+        ['Chosen', row.elected === null ? 'as the partition was made' : `since ${inWords(CHOSEN, row.elected)}`],
+        ['Records', exactly(recordsIn(leader?.log_start, leader?.log_end))],
+        ['Offsets', leader ? `log start ${exactly(leader.log_start)}, high watermark ${exactly(leader.high_watermark)}, log end ${exactly(leader.log_end)}` : 'not known without a leader: each replica has its own below'],
         ['Epochs', `leader ${row.leaderEpoch}, partition ${row.partitionEpoch}`],
         ['In sync', `${among(row.isr)} (needs ${row.minIsr} for acks=all)`],
         ['Eligible (ELR)', among(row.elr)],
@@ -205,6 +212,9 @@ function partitionView(topic, number) {
         ['Broker is', (replica) => tag(replica.is_live ? 'live' : 'gone')],
         ['Size', (replica) => [bytes(replica.bytes), replica.error && h('div', { class: 'warning' }, 'does not answer')], 'number'],
         ['Lag, records', (replica) => amount(replica.lag), 'number'],
+        ['Log start', (replica) => exactly(replica.log_start), 'number wide'],
+        ['High watermark', (replica) => exactly(replica.high_watermark), 'number wide'],
+        ['Log end', (replica) => exactly(replica.log_end), 'number'],
       ], found.replicas)),
       card(null, charts(found.series)),
     ];
@@ -213,12 +223,70 @@ function partitionView(topic, number) {
   return view(name, heading(link(topicPath(topic), topic), ` partition ${number}`), detail, eventParts(`partition=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
+// A row for each value: what everybody has alike is said once. The page shows settings, and changes none.
+function settingParts(query, title, before = () => null) {
+  const page = { at: 0 };
+  return detailParts(`/api/settings?${query}`, (found) => {
+    const everybody = new Set(found.rows.flatMap(([, , , processes]) => processes)).size;
+    const list = part(() => page.at, () => table(count(found.rows.length, 'value'), [
+      ['Setting', ([setting]) => h('code', {}, setting), 'name'],
+      ['Value', ([, value]) => value === '' ? h('span', { class: 'faint' }, 'empty') : h('code', {}, String(value))],
+      ['From', ([, , origin]) => origin === 'default' ? h('span', { class: 'faint' }, origin) : origin],
+      everybody > 1 && ['In force at', ([, , , processes]) => processes.length === everybody ? 'every process' : processes.join(', ')],
+    ].filter(Boolean), found.rows, page, () => list.update()));
+    list.update();
+    return [before(found), card(title,
+      found.age.error && notice(`Settings cannot be told: ${found.age.error}`),
+      Object.entries(found.errors).map(([process, why]) => notice(`${process} does not tell its settings: ${why}`)),
+      found.rows.length > 0 && list.element)];
+  }, (found) => [found.rows, found.of_cluster, found.directories, found.errors, found.age.error]);
+}
+
+function settingsView() {
+  const own = ({ of_cluster: settings }) => card('The cluster\'s own',
+    settings === null ? h('p', { class: 'faint' }, 'nobody tells them')
+      : Object.keys(settings).length ? facts(...Object.entries(settings).map(([setting, value]) => [setting, h('code', {}, String(value))]))
+        : h('p', { class: 'faint' }, 'none'),
+    h('p', { class: 'faint' }, h('code', {}, 'spark-replication settings set'), ' changes them'));
+  const about = part(() => state.health?.cluster_id, () => state.health && card('About this cluster', facts(['Id', h('code', {}, state.health.cluster_id)])));
+  return view('Settings', heading('Settings'), settingParts('', 'In force', own), about);
+}
+
+// Who may do what, as `acls list` has it. What may not be seen is said to be so, and why.
+function aclsView() {
+  const page = { at: 0 };
+  const detail = detailParts('/api/acls', (found) => {
+    if (found.age.error) return notice(`ACLs cannot be told: ${found.age.error}`);
+    const list = part(() => page.at, () => table(count(found.acls.length, 'ACL'), [
+      ['Principal', ([principal]) => principal === '*' ? 'everybody' : h('code', {}, principal), 'name'],
+      ['May', ([, effect, right]) => effect === 'deny' ? h('span', { class: 'critical' }, `not ${right}`) : right],
+      ['On', ([, , , kind, name]) => kind === 'cluster' ? 'the cluster' : kind === 'prefix' ? ['topics named ', h('code', {}, `${name}…`)] : ['topic ', h('code', {}, name)]],
+      ['From', ([, , , , , host]) => host || h('span', { class: 'faint' }, 'anywhere')],
+    ], found.acls, page, () => list.update()));
+    list.update();
+    return [
+      !found.super_users.length && notice('security.super.users is empty: ACLs do not count, and whoever is let in may do everything.'),
+      card(null, found.super_users.length > 0 && facts(['May do everything', found.super_users.map((name, place) => [place > 0 && ', ', h('code', {}, name)])]),
+        found.acls.length ? list.element : h('p', { class: 'faint' }, 'no ACLs'),
+        h('p', { class: 'faint' }, h('code', {}, 'spark-replication acls add'), ' and ', h('code', {}, 'remove'), ' change them')),
+    ];
+  }, (found) => [found.acls, found.super_users, found.age.error]);
+  return view('ACLs', heading('ACLs'), detail);
+}
+
 function brokersView() {
   return view('Brokers', heading('Brokers'), part(() => state.brokers, () => card(null, brokerTable(state.brokers))));
 }
 
 function brokerView(id) {
-  const page = { at: 0 };
+  const page = { at: 0 }, name = `broker ${id}`;
+  const told = new Detail(`/api/settings?broker=${id}`, () => detail.parts.forEach((each) => each.update()));
+  const place = () => {
+    const { directories, errors, age } = told.found ?? {};
+    if (directories?.[name]) return h('code', {}, directories[name]);
+    const why = told.error || errors?.[name] || age?.error;
+    return why ? h('span', { class: 'faint' }, `not told: ${why}`) : UNKNOWN;
+  };
   const detail = detailParts(`/api/brokers/${id}`, (found) => {
     const row = found.row;
     const list = part(() => page.at, () => table(found.hosted.length < row.hosts ? `the first ${found.hosted.length.toLocaleString('en')} of ${count(row.hosts, 'replica')}` : count(row.hosts, 'replica'), [
@@ -230,13 +298,14 @@ function brokerView(id) {
     return [
       row.error && notice(`It does not say how large its logs are: ${row.error}`),
       card(null, facts(['State', tag(row.condition)], ['Address', row.address ?? UNKNOWN], ['Rack', row.rack ?? UNKNOWN], ['Epoch', row.epoch ?? UNKNOWN],
+        ['Log directory', place()],
         ['Leads', count(row.leads, 'partition')], ['Has', count(row.hosts, 'replica')], ['Not in sync', row.lacking], ['Size', bytes(row.bytes)],
         ['Metrics', h('a', { href: `/brokers/${row.id}/metrics` }, `/brokers/${row.id}/metrics`)])),
       card(null, charts(found.series)),
       card('Replicas', list.element),
     ];
-  });
-  return view(`Broker ${id}`, heading('Broker ', id), detail, eventParts(`broker=${id}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  }, (found) => [found, state.version, told.found?.directories, told.error]);
+  return view(`Broker ${id}`, heading('Broker ', id), detail, { parts: [], stop: () => told.stop() }, eventParts(`broker=${id}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function movesView() {

@@ -1,13 +1,35 @@
 // How things are named, and how numbers are written.
 
+// The words of view.conditions: of one partition several may hold, the worst first.
 const CONDITIONS = {
-  leaderless: 'no leader',
-  under_min_isr: 'below min ISR',
-  under_replicated: 'not all in sync',
+  leaderless: 'leaderless',
+  under_min_isr: 'under min ISR',
+  under_replicated: 'under replicated',
   moving: 'moving',
   in_sync: 'in sync',
 };
+// What a partition without a leader waits for.
+const WAITS = {
+  fenced_elr: 'a dead broker that has every acknowledged record',
+  last_known_elr: 'dead brokers, one of which may have every acknowledged record',
+  last_known_leader: 'its last leader, which is dead',
+  log_info: 'replicas to say whose log is the longest',
+  manual: 'a person: no broker is known to have every acknowledged record',
+};
+// Why a leader was chosen.
+const CHOSEN = {
+  isr: 'it was in sync',
+  elr: 'it was not in sync, and has every acknowledged record',
+  last_known_leader: 'it led last; acknowledged records may be lost',
+  unclean: 'it lived; acknowledged records may be lost',
+  unclean_recovery: 'its log was the longest; acknowledged records may be lost',
+  designated: 'a person chose it; acknowledged records may be lost',
+};
 const UNKNOWN = '–';
+
+// A newer controller may have other reasons.
+const inWords = (words, name) => words[name] ?? name.replaceAll('_', ' ');
+const waitsFor = (reason) => `waits for ${inWords(WAITS, reason)}`;
 
 const count = (number, one, many = `${one}s`) => `${number.toLocaleString('en')} ${number === 1 ? one : many}`;
 
@@ -21,6 +43,9 @@ function scaled(number, step, units) {
 const bytes = (number) => number === null || number === undefined ? UNKNOWN : scaled(number, 1024, [' B', ' KiB', ' MiB', ' GiB', ' TiB']);
 const byteRate = (number) => number === null || number === undefined ? UNKNOWN : `${bytes(number)}/s`;
 const amount = (number) => number === null || number === undefined ? UNKNOWN : scaled(number, 1000, ['', ' k', ' M', ' G']);
+// An offset, or a number of records, in full.
+const exactly = (number) => number === null || number === undefined ? UNKNOWN : number.toLocaleString('en');
+const recordsIn = (start, end) => start === null || start === undefined || end === null || end === undefined ? null : end - start;
 const recordRate = (number) => number === null || number === undefined ? UNKNOWN : `${amount(number)}/s`;
 
 function duration(milliseconds) {
@@ -42,6 +67,6 @@ const partitionPath = (topic, number) => `${topicPath(topic)}/${number}`;
 const among = (ids) => ids.length ? ids.join(', ') : UNKNOWN;
 
 function sentence(topic, row) {
-  const leader = row.leader === null ? `no leader${row.waits ? ` (waits for ${row.waits.replaceAll('_', ' ')})` : ''}` : `led by broker ${row.leader}`;
+  const leader = row.leader === null ? `no leader${row.waits ? ` (${waitsFor(row.waits)})` : ''}` : `led by broker ${row.leader}`;
   return `${topic}-${row.partition}: ${CONDITIONS[row.condition]}, ${leader}, ${row.isr.length} of ${row.replicas.length} replicas in sync, leader epoch ${row.leaderEpoch}`;
 }

@@ -1,4 +1,4 @@
-"""A simulated broker: a host with its disk, and the process on it, which does what engine.broker_host says."""
+"""A simulated broker: a host with its disk, and the process on it, which does what engine.broker.broker_host says."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from spark_replication.core.law.writes import (
     StoredPartition,
 )
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.broker_host import (
+from spark_replication.engine.broker.broker_host import (
     PAUSE_MS,
     BrokerHost,
     Closed,
     Compared,
+    DirectoryLookedAt,
     Do,
-    Done,
     Event,
-    Failed,
-    Gone,
-    Looked,
-    Recovered,
-    Registered,
+    HasRegistered,
+    LogsRecovered,
+    RegistrationGone,
+    StepDone,
+    StepFailed,
     StopAsked,
 )
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.duties import Duty, is_needed
-from spark_replication.engine.mending import mend, sources
-from spark_replication.engine.scrub import Scrub
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.broker.duties import Duty, is_needed
+from spark_replication.engine.broker.mending import mend, sources
+from spark_replication.engine.broker.scrub import Scrub
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.mending import CopyBatch
@@ -56,9 +56,9 @@ from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
-from spark_replication.storage.batches import check_data
-from spark_replication.storage.flush_threads import Ended, failure
-from spark_replication.transport.batch_copies import copy_of
+from spark_replication.storage.disk.flush_threads import Ended, failure
+from spark_replication.storage.format.batches import check_data
+from spark_replication.transport.flight.batch_copies import copy_of
 
 TICK_MS = 120
 TICKS_PER_CHECKPOINT = 3
@@ -180,7 +180,7 @@ class BrokerProcess(Process):
         """ports.FailureReports."""
         self._told.failed(self, replica)
 
-    # What engine.broker_host says
+    # What engine.broker.broker_host says
 
     def start(self) -> None:
         self.world.after(0, "recovers", self._do, on=self)
@@ -218,14 +218,14 @@ class BrokerProcess(Process):
 
     def _wait(self, ms: int) -> None:
         step = self._course.steps
-        self.world.after(ms, "has waited", lambda: self._ended(step, Done), on=self)
+        self.world.after(ms, "has waited", lambda: self._ended(step, StepDone), on=self)
 
     def _ask(self, what: str, operate: Callable[[], Any], found: Callable[[Any], Event]) -> None:
         """Ask ZooKeeper. `found` turns its answer into an event."""
         step = self._course.steps
 
         def answered(answer: object) -> None:
-            self._ended(step, lambda: Failed(LOST) if isinstance(answer, Lost) else found(answer))
+            self._ended(step, lambda: StepFailed(LOST) if isinstance(answer, Lost) else found(answer))
 
         self.session.request(what, operate, answered)
 
@@ -233,7 +233,7 @@ class BrokerProcess(Process):
         step = self._course.steps
 
         def ended(answer: Of | ReplicationError) -> None:
-            self._ended(step, lambda: Failed(answer) if isinstance(answer, ReplicationError) else found(answer))
+            self._ended(step, lambda: StepFailed(answer) if isinstance(answer, ReplicationError) else found(answer))
 
         perform(self.session, what, wanted, ended)
 
@@ -257,10 +257,10 @@ class BrokerProcess(Process):
         try:
             self._reports = self._logs.recover()
         except StorageFailed as error:
-            self._happened(Failed(error))
+            self._happened(StepFailed(error))
             return
         self._told.recovered()
-        self._happened(Recovered(proof))
+        self._happened(LogsRecovered(proof))
 
     def _compare(self) -> None:
         def assigned() -> list[PartitionCommand]:
@@ -276,7 +276,7 @@ class BrokerProcess(Process):
 
     def _drop_proof(self) -> None:
         self.host.disk.drop_proofs()
-        self._happened(Done())
+        self._happened(StepDone())
 
     def _readable_commands(self) -> list[PartitionCommand]:
         store = self._zookeeper.store
@@ -306,7 +306,7 @@ class BrokerProcess(Process):
     def _gone(self) -> None:
         """Report that the session has expired: the last registration that this process knows of is gone."""
         if self.epoch is not None:
-            self._happened(Gone(self.epoch))
+            self._happened(RegistrationGone(self.epoch))
 
     def _register(self) -> None:
         if self.session.expired:
@@ -322,10 +322,10 @@ class BrokerProcess(Process):
             directory_mark="mark",
         )
 
-        def registered(answer: Claimed) -> Registered:
+        def registered(answer: Claimed) -> HasRegistered:
             self._registration = answer.registration
             self._told.registered()
-            return Registered(answer.epoch.epoch, answer.epoch.clean_since)
+            return HasRegistered(answer.epoch.epoch, answer.epoch.clean_since)
 
         self._claim("registers", Registering(self.broker, wanted), registered)
 
@@ -336,10 +336,10 @@ class BrokerProcess(Process):
         disk.clean_shutdown = None
         self.links.registered()
         if self.session.expired or zookeeper.owners.get(self.broker) is not self.session:
-            self._happened(Gone(epoch))
+            self._happened(RegistrationGone(epoch))
             return
-        zookeeper.watch_registration(self.broker, self.session, lambda: self._happened(Gone(epoch)))
-        self._happened(Done())
+        zookeeper.watch_registration(self.broker, self.session, lambda: self._happened(RegistrationGone(epoch)))
+        self._happened(StepDone())
 
     def _read(self) -> None:
         store, registered = self._zookeeper.store, self._course.registered
@@ -366,8 +366,8 @@ class BrokerProcess(Process):
                         unreadable=unreadable,
                     )
             except ReplicationError as error:
-                return Failed(error)
-            return Done()
+                return StepFailed(error)
+            return StepDone()
 
         self._ask("reads its state", everything, read)
 
@@ -376,7 +376,7 @@ class BrokerProcess(Process):
     def _resign(self) -> None:
         self.world.counts["registered_again"] += 1
         self.loop.session_lost()
-        self._happened(Done())
+        self._happened(StepDone())
 
     def _tick(self) -> None:
         """Perform the duties of live/, once the broker serves. Rare ones come more often here: stories are short."""
@@ -402,7 +402,7 @@ class BrokerProcess(Process):
             self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
 
-    # engine.duties.Around
+    # engine.broker.duties.Around
 
     @property
     def connected(self) -> bool:
@@ -472,7 +472,7 @@ class BrokerProcess(Process):
     # Stopping (B3)
 
     def _look(self) -> None:
-        found = Looked(
+        found = DirectoryLookedAt(
             waits=bool(self.loop.waiting_to_move(self.broker)),
             has_controller=self.has_controller,
             connected=self.connected,
@@ -483,7 +483,7 @@ class BrokerProcess(Process):
     def _mark_shutting_down(self) -> None:
         assert self._registration is not None, "it has registered"
         marking = Marking(self.broker, self._registration)
-        self._claim("marks itself as shutting down", marking, lambda _marked: Done())
+        self._claim("marks itself as shutting down", marking, lambda _marked: StepDone())
 
     def _close(self) -> None:
         self.stopping = True
@@ -494,7 +494,7 @@ class BrokerProcess(Process):
     def _leave(self) -> None:
         if self._course.proof is not None:
             self.host.disk.clean_shutdown = self._course.proof
-        self._happened(Done())
+        self._happened(StepDone())
 
     def _end(self) -> None:
         self.ended()

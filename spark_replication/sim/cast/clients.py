@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.routing import Routing, learned
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -24,7 +24,7 @@ from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
-from spark_replication.storage.batches import topic_schema
+from spark_replication.storage.format.batches import topic_schema
 
 PAUSE_MS = (20, 170)
 RETRY_MS = (10, 60)
@@ -154,8 +154,8 @@ class Producer(Client):
         """Append in the broker, which stores the batch in the schema version that it knows. `place` is the producer's
         epoch and its sequence."""
 
-        def acknowledge(outcome: Place | ReplicationError) -> None:
-            if isinstance(outcome, Place) and self._acks == "all":
+        def acknowledge(outcome: OffsetSpan | ReplicationError) -> None:
+            if isinstance(outcome, OffsetSpan) and self._acks == "all":
                 self.cluster.checkers.acknowledged(
                     leader.loop.partition(target).unguarded, outcome.base_offset, content
                 )
@@ -179,11 +179,11 @@ class Producer(Client):
         except ReplicationError as error:
             acknowledge(error)
 
-    def _answered(self, attempt: int, outcome: Place | ReplicationError) -> None:
+    def _answered(self, attempt: int, outcome: OffsetSpan | ReplicationError) -> None:
         if attempt != self._attempt:
             return
         self._attempt += 1
-        if isinstance(outcome, Place):
+        if isinstance(outcome, OffsetSpan):
             self.world.counts["produced"] += 1
             self._sequence += 1
             self._later("produces", PAUSE_MS, self._next)

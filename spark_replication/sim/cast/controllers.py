@@ -16,10 +16,10 @@ from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
-from spark_replication.engine.candidacy import Candidacy, Instruction
-from spark_replication.engine.candidacy import Event as Happened
-from spark_replication.engine.command_line import CommandLine, CommandLines
-from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.engine.controller.candidacy import Candidacy, Instruction
+from spark_replication.engine.controller.candidacy import Event as Happened
+from spark_replication.engine.controller.command_line import CommandLine, CommandLines
+from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
 from spark_replication.messages.commands import (
     Command,
@@ -39,7 +39,7 @@ from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
-from spark_replication.storage.batches import schema_change
+from spark_replication.storage.format.batches import schema_change
 
 TICK_MS = 150
 TIMEOUT_MS = 120
@@ -65,7 +65,7 @@ class Observer(Protocol):
 
 
 class Candidate(Process):
-    """A driver's process. engine.candidacy says what it does. Each candidacy has a session of its own."""
+    """A driver's process. engine.controller.candidacy says what it does. Each candidacy has a session of its own."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The mirror of simulated drivers: the production rows and comparisons, over tables in memory.
 
 A write is prepared for one version of a table, and stored only if that version is still the last, as in
-mirror.delta_file. In between, its process may be killed, stopped or deposed. A deposed process goes on with the news
-that it has.
+mirror.delta.delta_file. In between, its process may be killed, stopped or deposed. A deposed process goes on with the
+news that it has.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller.news import News
 from spark_replication.errors import StorageFailed
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.chain import Chain, Part, Seen, Vanished
-from spark_replication.mirror.columns import Gone, Key, Table
-from spark_replication.mirror.comparing import Shown, compared
-from spark_replication.mirror.events import EventRow, face_of, subject_of, text_of
-from spark_replication.mirror.latest import Latest, TableBatch
-from spark_replication.mirror.latest_rows import Batch, LatestRows
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
-from spark_replication.mirror.topics import TOPICS
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.columns import Key, Table, Tombstone
+from spark_replication.mirror.tables.events import EventRow, face_of, subject_of, text_of
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.topics import TOPICS
+from spark_replication.mirror.telling.chain import Chain, RowSeen, TablePart, Vanished
+from spark_replication.mirror.telling.comparing import Shown, compared
+from spark_replication.mirror.telling.latest import Latest, TableBatch
+from spark_replication.mirror.telling.latest_rows import Batch, LatestRows
 from spark_replication.model import TopicPartition
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 
@@ -53,16 +53,16 @@ class MirrorTable:
         self._highest: dict[Key, int] = {}
 
     def existing(self) -> dict[Key, Any]:
-        return {key: row for key, row in self.rows.items() if not isinstance(row, Gone)}
+        return {key: row for key, row in self.rows.items() if not isinstance(row, Tombstone)}
 
     def faces(self) -> dict[Key, str | None]:
         return {key: text_of(self._table.face(row)) for key, row in self.existing().items()}
 
-    def seen(self) -> dict[Key, Seen]:
-        return {key: Seen(row.zxid, self._table.face(row)) for key, row in self.rows.items()}
+    def seen(self) -> dict[Key, RowSeen]:
+        return {key: RowSeen(row.zxid, self._table.face(row)) for key, row in self.rows.items()}
 
     def shown(self) -> dict[Key, Shown]:
-        return {key: Shown(self._table.order_of(row), isinstance(row, Gone)) for key, row in self.rows.items()}
+        return {key: Shown(self._table.order_of(row), isinstance(row, Tombstone)) for key, row in self.rows.items()}
 
     def merge(self, batch: TableBatch[Any]) -> None:
         as_of = -1 if batch.whole is None else batch.whole.zxid
@@ -73,7 +73,7 @@ class MirrorTable:
         self.version += 1
         self._low_water = max(self._low_water, zxid)
         self.rows = {
-            key: row for key, row in self.rows.items() if not isinstance(row, Gone) or row.zxid > self._low_water
+            key: row for key, row in self.rows.items() if not isinstance(row, Tombstone) or row.zxid > self._low_water
         }
 
     def _merge(self, key: Key, told: Any, as_of: int) -> None:
@@ -153,7 +153,8 @@ class MirrorTables:
 
 
 class MirrorWriter:
-    """ports.MirrorFeed of one term, as mirror.feed runs it: one write after the other, of one table after the other."""
+    """ports.MirrorFeed of one term, as mirror.telling.feed runs it: one write after the other, of one table after the
+    other."""
 
     def __init__(self, tables: MirrorTables, process: Process, controller_epoch: int) -> None:
         self.wants_all = False
@@ -196,12 +197,12 @@ class MirrorWriter:
         if version != self._read_at:
             others = (row for row in events.rows if row.number > events.shown)
             self._chain.read(
-                (*subject, Seen(row.zxid, face_of(row.became)))
+                (*subject, RowSeen(row.zxid, face_of(row.became)))
                 for row in others
                 if (subject := _subject(row)) is not None
             )
             self._read_at = version
-        parts = [Part(rows, batch.tables[rows.table.name], rows.knows) for rows in self._rows.tables]
+        parts = [TablePart(rows, batch.tables[rows.table.name], rows.knows) for rows in self._rows.tables]
         try:
             told = self._chain.next(batch.facts, parts, self._look, last=events.last, now_ms=self._now_ms)
         except StorageFailed:
@@ -241,7 +242,7 @@ class MirrorWriter:
     def _now_ms(self) -> int:
         return self._tables.world.now_ms
 
-    def _look(self, table: Table[Any], _keys: object) -> dict[Key, Seen]:
+    def _look(self, table: Table[Any], _keys: object) -> dict[Key, RowSeen]:
         return self._tables.of[table.name].seen()
 
     def _next(self, left: Iterator[tuple[Latest[Any], TableBatch[Any]]]) -> None:

@@ -1,7 +1,7 @@
 """Pipelining producers: the production window, and the production end in the broker, over simulated connections.
 
-As in client.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends again what
-is left, over the connection to its leader that an earlier lane has left there, if that is still open.
+As in client.producing.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends
+again what is left, over the connection to its leader that an earlier lane has left there, if that is still open.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from spark_replication.client.window import Send, Window
+from spark_replication.client.producing.window import Send, Window
 from spark_replication.config import Compression
-from spark_replication.core.replica.producers import Place
-from spark_replication.engine.put_end import Buffer, KeptBytes, PendingPut, Put, PutEnd, PutStream
-from spark_replication.engine.puts import numbers_of
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.core.replica.producers import OffsetSpan
+from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream, UnappendedPut
+from spark_replication.engine.ends.puts import numbers_of
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     BatchTooLarge,
     OutOfOrderSequence,
@@ -36,7 +36,7 @@ from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.judges.story import digest_of
 from spark_replication.sim.world.network import Stream
 from spark_replication.sim.world.world import World
-from spark_replication.storage.batches import topic_schema
+from spark_replication.storage.format.batches import topic_schema
 
 TICK_MS = (8, 40)
 RETRY_MS = (10, 60)
@@ -95,7 +95,7 @@ class BrokerEnd(PutEnd):
         digest = digest_of(content) if numbers.pop("any_order") else 0
         return PreparedBatch(1, content, frame.crc, head, **numbers, digest=digest)
 
-    def produce(self, put: Put, batch: PreparedBatch, replica: ReplicaLoop) -> None:
+    def produce(self, put: UnappendedPut, batch: PreparedBatch, replica: ReplicaLoop) -> None:
         offset = replica.log.log_end
         super().produce(put, batch, replica)
         if replica.log.log_end > offset:  # it was not there already
@@ -103,7 +103,7 @@ class BrokerEnd(PutEnd):
             self._checkers.appended(self._connection.leader.broker, replica, offset, batch.schema)
 
     def filled(self, answer: PendingPut) -> None:
-        if isinstance(answer.outcome, Place):
+        if isinstance(answer.outcome, OffsetSpan):
             sent = self._connection.sent[answer.number]
             replica = self._connection.leader.loop.partition(sent.target).unguarded
             self._checkers.acknowledged(replica, answer.outcome.base_offset, sent.content)
@@ -189,7 +189,7 @@ class Connection:
 
     # In the client
 
-    def _told(self, known: Sequence[tuple[Sent, Place | ReplicationError | None]]) -> None:
+    def _told(self, known: Sequence[tuple[Sent, OffsetSpan | ReplicationError | None]]) -> None:
         for sent, outcome in known:
             assert outcome is not None
             self._client.answered(sent, outcome)
@@ -203,7 +203,7 @@ class Lane:
         self.topic_id = topic_id
         self.epoch = epoch
         self.owed: deque[int] = deque()
-        self.early: dict[int, Place | ReplicationError] = {}
+        self.early: dict[int, OffsetSpan | ReplicationError] = {}
 
 
 class Pipeline(Client):
@@ -313,13 +313,13 @@ class Pipeline(Client):
 
     # Answers
 
-    def answered(self, sent: Sent, outcome: Place | ReplicationError) -> None:
+    def answered(self, sent: Sent, outcome: OffsetSpan | ReplicationError) -> None:
         lane = sent.lane
         lane.early[sent.sequence] = outcome
         while self._lane is lane and lane.owed and lane.owed[0] in lane.early:
             self._progress_ms = self.world.now_ms
             first = lane.early.pop(lane.owed.popleft())
-            if isinstance(first, Place):
+            if isinstance(first, OffsetSpan):
                 self._window.acknowledged()
                 self._acknowledged()
             else:

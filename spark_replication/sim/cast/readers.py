@@ -6,8 +6,8 @@ from contextlib import suppress
 from itertools import count
 
 from spark_replication.core.replica.read_start import ReadPlace
-from spark_replication.engine.read_end import Read, ReadEnd
-from spark_replication.engine.reads import Looked
+from spark_replication.engine.ends.read_end import Read, ReadEnd
+from spark_replication.engine.replica.reads import LogLook
 from spark_replication.errors import (
     CorruptLog,
     LogTruncated,
@@ -22,8 +22,8 @@ from spark_replication.ports import LogSlice
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.world.disk import contents_of
-from spark_replication.storage.batches import check_data
-from spark_replication.storage.index import decode_entries
+from spark_replication.storage.format.batches import check_data
+from spark_replication.storage.format.index import decode_entries
 
 READ_MS = (60, 140)
 READ_BYTES_MAX = 300
@@ -91,7 +91,7 @@ class Reader(Client):
             connection = self._connections[broker] = BrokerEnd(self, broker)
         connection.ask(ReadFrame(number=number, ticket=ticket))
 
-    def answered(self, broker: BrokerProcess, read: Read, found: Looked | ReplicationError) -> None:
+    def answered(self, broker: BrokerProcess, read: Read, found: LogLook | ReplicationError) -> None:
         """In the broker."""
         any_replica = read.ticket.any_replica
         if isinstance(found, OffsetOutOfRange):
@@ -175,7 +175,7 @@ class BrokerEnd:
         while self._end.go_on(READ_BYTES_MAX):
             pass
 
-    def _answered(self, read: Read, found: Looked | ReplicationError) -> None:
+    def _answered(self, read: Read, found: LogLook | ReplicationError) -> None:
         self._owed.discard(read.frame.number)
         self._end.told(read)
         self._reader.answered(self._broker, read, found)

@@ -1,4 +1,4 @@
-"""Replication between simulated brokers: connections that break, with both ends of engine.fetch_session.
+"""Replication between simulated brokers: connections that break, with both ends of engine.ends.fetch_session.
 
 Signs of life are left out: a broken connection is noticed after BREAK_NOTICED_MS.
 """
@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_replication.engine.fetch_session import (
-    Answer,
+from spark_replication.engine.ends.fetch_session import (
+    FetchAnswer,
+    FollowedLeaders,
     FollowerConnections,
     FollowerEnd,
     LeaderEnd,
-    LeaderLinks,
     Taken,
     ask,
     checked,
@@ -26,7 +26,7 @@ from spark_replication.errors import ReplicationError, StaleBrokerEpoch
 from spark_replication.messages.replication import FetchFrame
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.world.network import Stream
-from spark_replication.storage.batches import check_data
+from spark_replication.storage.format.batches import check_data
 
 if TYPE_CHECKING:
     from spark_replication.sim.cast.broker import BrokerProcess
@@ -63,7 +63,7 @@ class Links:
 
     def __init__(self, me: BrokerProcess) -> None:
         self._me = me
-        self._links = LeaderLinks(lambda leader: LeaderLink(me, leader))
+        self._links = FollowedLeaders(lambda leader: LeaderLink(me, leader))
         self._followers: FollowerConnections[Connection] = FollowerConnections(
             lambda partition: me.loop.partition(partition)  # noqa: PLW0108 (the loop comes after)
         )
@@ -130,7 +130,7 @@ class Links:
 
     def _answer(self, connection: Connection) -> None:
         end, world = connection.end, self._me.world
-        found: list[Answer] = []
+        found: list[FetchAnswer] = []
         for partition in end.take_ready():
             self._followers.answer(connection, partition, found.append)
         answers = [self._loaded(answer) for answer in found]
@@ -143,7 +143,7 @@ class Links:
         if not connection.back.send("fetched", lambda: link.received(connection, answers), self._me.place):
             connection.break_off()
 
-    def _loaded(self, answer: Answer) -> Answer:
+    def _loaded(self, answer: FetchAnswer) -> FetchAnswer:
         if answer.is_repeated:
             return checked(answer, self._me.loop.partition, check_data)
         return loaded(answer, lambda records: records.loaded())
@@ -227,7 +227,7 @@ class LeaderLink:
             connection.break_off()
         return connection
 
-    def received(self, connection: Connection, answers: list[Answer]) -> None:
+    def received(self, connection: Connection, answers: list[FetchAnswer]) -> None:
         if self._connection is not connection:
             return
         has_moved = False
@@ -242,7 +242,7 @@ class LeaderLink:
     def _clock_ms(self) -> float:
         return self._me.world.now_ms
 
-    def _take(self, connection: Connection, answer: Answer) -> bool:
+    def _take(self, connection: Connection, answer: FetchAnswer) -> bool:
         """Take one answer. Return whether it failed, and the leader is another process by now."""
         partition = answer.told.topic_partition
         fetch = self._end.received(answer.number, partition)

@@ -12,9 +12,9 @@ from crc32c import crc32c
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Group, PartitionWrite, StoredPartition
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Leading
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError, StaleControllerEpoch
 from spark_replication.messages.commands import (
     Command,
@@ -195,7 +195,7 @@ class Checkers:
                 continue  # it is fenced by a later epoch of its producer
             except ReplicationError as error:
                 found = error
-            if found != Place(offset, offset):
+            if found != OffsetSpan(offset, offset):
                 raise InvariantBroken(
                     "idempotent_batches_once",
                     f"{process.name} begins to lead {story.partition}, whose {record} is committed at {offset}, and "
@@ -377,16 +377,18 @@ class Checkers:
         if untold is not None:
             raise InvariantBroken("loss_is_told", f"{partition}: {untold}")
         story.stored = stored
-        story.states[stored.version] = stored
+        story.states.setdefault(stored.version, []).append(stored)
 
     def _may_lose(self, broker: BrokerId) -> bool:
         """Whether a recovery may cut what this broker had acknowledged: what was not flushed, or has rotted since."""
         return not self._flushed or self._hosts[broker].disk.has_rotted
 
     def removed(self, partition: TopicPartition, topic_id: str) -> None:
-        """Somebody has removed what is stored of a partition: its epochs may begin anew, below those of its logs."""
+        """Somebody has removed what is stored of a partition: its partition epochs begin anew. An earlier controller,
+        and a broker that does not know yet, may go by what was stored. That it was made again is known no more: a
+        broker that was down meanwhile may have what was there before."""
         story = self.story(partition, topic_id)
-        story.stored, story.states = None, {}
+        story.stored, story.created = None, 0
 
     def _begin(self, story: Story, leader_epoch: int) -> None:
         story.begin(leader_epoch)
@@ -529,10 +531,10 @@ class Checkers:
                 ):
                     raise InvariantBroken("persisted_before_sent", f"{stop} is ahead of {story.stored}")
 
-    def _check_persisted(self, name: str, command: PartitionCommand) -> StoredPartition:
+    def _check_persisted(self, name: str, command: PartitionCommand) -> list[StoredPartition]:
         story = self._stories.get((command.topic_partition, command.topic_id))
-        found = None if story is None else story.states.get(command.partition_epoch)
-        if found is None or found.state != command.state:
+        found = [] if story is None else story.was_stored(command.partition_epoch, command.state)
+        if not found:
             raise InvariantBroken(name, f"{command} was never stored")
         return found
 
@@ -550,9 +552,10 @@ class Checkers:
 
     def told_mirror(self, command: PartitionCommand, zxid: int) -> None:
         found = self._check_persisted("mirror_never_ahead", command)
-        if found.zxid != zxid:
+        if all(each.zxid != zxid for each in found):
+            stored_at = [each.zxid for each in found]
             raise InvariantBroken(
-                "mirror_never_ahead", f"{command.topic_partition}: zxid {zxid}, stored at {found.zxid}"
+                "mirror_never_ahead", f"{command.topic_partition}: zxid {zxid}, stored at {stored_at}"
             )
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:

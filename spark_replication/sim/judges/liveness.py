@@ -7,10 +7,10 @@ from typing import Any
 from spark_replication.core.law.election import Policy
 from spark_replication.core.replica.replica import Leading
 from spark_replication.messages.requests import ElectLeaders
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.columns import Key
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.topics import TOPICS
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.columns import Key
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.world.world import InvariantBroken

@@ -15,7 +15,7 @@ from msgspec import UnsetType
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import BrokerId, PartitionState, PossibleLoss, TopicPartition
 from spark_replication.sim.world.disk import LogImage, Record
-from spark_replication.storage.index import DIGEST
+from spark_replication.storage.format.index import DIGEST
 
 ATTEMPT = b"/"  # what follows it in a batch does not count: the same rows in another order
 FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
@@ -36,8 +36,8 @@ class Story:
         self.partition = partition
         self.topic_id = topic_id
         self.stored: StoredPartition | None = None
-        #: Everything ever stored, by partition epoch.
-        self.states: dict[int, StoredPartition] = {}
+        #: Everything ever stored, by partition epoch: once somebody has removed what is stored, these begin anew.
+        self.states: dict[int, list[StoredPartition]] = {}
         self.leaders: dict[int, BrokerId] = {}
         self.committed: list[Record | None] = []  # None for a record trimmed before this history began
         self.seen: dict[bytes, int] = {}  # the offset of each batch of an idempotent producer, by its content
@@ -65,6 +65,10 @@ class Story:
         self.seen = {}
         self.acked_end = 0
         self.since = leader_epoch
+
+    def was_stored(self, partition_epoch: int, state: PartitionState) -> list[StoredPartition]:
+        """All that was stored with this state at this partition epoch."""
+        return [each for each in self.states.get(partition_epoch, ()) if each.state == state]
 
     def commit(self, image: LogImage, end: int) -> Record | None:
         """Commit everything below `end`. Return a batch that is committed twice, if there is one, even if retention has
@@ -115,7 +119,7 @@ class Story:
 
 
 def digest_of(content: bytes) -> int:
-    """As storage.row_digest has it of rows."""
+    """As storage.format.row_digest has it of rows."""
     return crc32c(_rows(content)) & (DIGEST - 1) | DIGEST
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.controller.settling import waiting
@@ -26,6 +25,7 @@ from spark_replication.sim.scenarios.expectation import (
     same,
 )
 from spark_replication.sim.world.memory_store import MemoryStore
+from spark_replication.view.cluster_metrics import metrics
 
 _NO_LEADER = -1
 _KINDS: dict[type, str] = {
@@ -85,7 +85,7 @@ class ClusterExpectations:
             "error": _expect_error,
             "remaining": _expect_remaining,
             "config": _expect_config,
-            "metrics": lambda wanted, found: check_fields("metrics", wanted, asdict(health.metrics(found.cluster))),
+            "metrics": lambda wanted, found: check_fields("metrics", wanted, asdict(metrics(found.cluster))),
         }
         if key in plain:
             return plain[key]

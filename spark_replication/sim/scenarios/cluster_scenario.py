@@ -28,7 +28,7 @@ from spark_replication.core.controller.settling import advance, recover, settle
 from spark_replication.core.law.partition_change import effective_min_isr
 from spark_replication.core.law.writes import IsrWrite, StoredPartition
 from spark_replication.core.replica.isr import changed
-from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.errors import EpochBehindLog
 from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
 from spark_replication.messages.requests import (
@@ -56,7 +56,7 @@ from spark_replication.sim.scenarios.expectation import (
     milliseconds,
 )
 from spark_replication.sim.world.memory_store import ControllerDied, MemoryStore
-from spark_replication.storage.batches import schema_change
+from spark_replication.storage.format.batches import schema_change
 
 _NO_LEADER = -1
 _PARTITION_KEYS = {

@@ -19,11 +19,11 @@ from spark_replication.core.law.writes import (
     IsrWrite,
     StoredPartition,
 )
-from spark_replication.core.replica.producers import REMEMBERED, Place
+from spark_replication.core.replica.producers import REMEMBERED, OffsetSpan
 from spark_replication.core.replica.replica import Leading, Me, end_of_epoch
-from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.reads import look
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.copy_throttle import CopyThrottle
+from spark_replication.engine.replica.reads import look
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import NONE
@@ -45,7 +45,7 @@ from spark_replication.sim.scenarios.expectation import (
 )
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.world.one_at_a_time import at_once
-from spark_replication.storage.flush_threads import FlushAtOnce
+from spark_replication.storage.disk.flush_threads import FlushAtOnce
 
 PARTITION = TopicPartition("log", 0)
 TOPIC_ID = "id-log"
@@ -89,7 +89,7 @@ class LogScenario:
         self._clean_since = dict.fromkeys(self._replicas, 0)
         self._now_ms = 0
         self._writes: list[tuple[IsrWrite, Callable[[IsrAnswer], None]]] = []
-        self._appends: dict[str, Place] = {}
+        self._appends: dict[str, OffsetSpan] = {}
         self._acked: list[str] = []
         self._answer: dict[str, Any] | str | None = None
         self._error = "none"
@@ -201,13 +201,13 @@ class LogScenario:
         loop = self._loops[self._known(keys["to"]) if "to" in keys else self._leader]
         end_before = loop.log.log_end
 
-        def acknowledged(place: Place | ReplicationError) -> None:
-            if isinstance(place, Place):
+        def acknowledged(place: OffsetSpan | ReplicationError) -> None:
+            if isinstance(place, OffsetSpan):
                 self._acked.append(name)
 
         loop.produce(batch, acks=acks, now_ms=self._now_ms, acknowledge=acknowledged)
         if loop.log.log_end > end_before:
-            self._appends[name] = Place(end_before, loop.log.log_end - 1)
+            self._appends[name] = OffsetSpan(end_before, loop.log.log_end - 1)
             self._answer = {"base_offset": end_before, "last_offset": loop.log.log_end - 1}
         else:
             self._answer = self._duplicate(loop, batch)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from spark_replication.core.claims.claim import Attempts, Claim, Place, Refused, Seen, Send, Settled
+from spark_replication.core.claims.claim import (
+    Attempts,
+    Claim,
+    ClaimRefused,
+    ClaimSend,
+    ClaimSettled,
+    NodeAsRead,
+    NodePlace,
+)
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
 from spark_replication.sim.world.zookeeper import Lost, Session
 
@@ -31,13 +39,13 @@ class _Performing(Generic[Claimed]):
         self._reads = wanted.reads
         self._attempts = Attempts(wanted)
         self._ended = ended
-        self._nodes: dict[Place, Seen[Any] | None] = {}
+        self._nodes: dict[NodePlace, NodeAsRead[Any] | None] = {}
 
     def read(self) -> None:
         """Read the nodes one after the other: others may write in between."""
         session, place = self._session, self._reads[len(self._nodes)]
 
-        def found(answer: Seen[Any] | Lost | None) -> None:
+        def found(answer: NodeAsRead[Any] | Lost | None) -> None:
             if isinstance(answer, Lost):
                 self._lost(answer)
                 return
@@ -52,14 +60,14 @@ class _Performing(Generic[Claimed]):
     def _decide(self) -> None:
         decision = self._attempts.after_reading(self._nodes)
         self._nodes.clear()
-        if isinstance(decision, Refused):
+        if isinstance(decision, ClaimRefused):
             self._ended(decision.error)
-        elif isinstance(decision, Settled):
+        elif isinstance(decision, ClaimSettled):
             self._ended(decision.claimed)
         else:
             self._send(decision)
 
-    def _send(self, send: Send[Claimed]) -> None:
+    def _send(self, send: ClaimSend[Claimed]) -> None:
         def answered(answer: bool | Lost) -> None:  # noqa: FBT001 (it may be lost)
             if isinstance(answer, Lost):
                 self._lost(answer)

@@ -16,11 +16,17 @@ from crc32c import crc32c
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.sim.world.faulty_files import FaultyFiles, File, Folder
-from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at, number_and_digest
-from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.recovery import read_log_start
-from spark_replication.storage.segment import DATA, INDEX, segment_bases
-from spark_replication.storage.segment_memory import SegmentMemory
+from spark_replication.storage.directory.local_files import LocalLogs
+from spark_replication.storage.format.index import (
+    ENTRY_BYTES,
+    decode_entries,
+    encode_entry,
+    entry_at,
+    number_and_digest,
+)
+from spark_replication.storage.log.recovery import read_log_start
+from spark_replication.storage.log.segment import DATA, INDEX, segment_bases
+from spark_replication.storage.log.segment_memory import SegmentMemory
 
 Replica = tuple[TopicPartition, str]  # with the topic_id
 

@@ -1,4 +1,4 @@
-"""storage.files.Files of one simulated host: in memory, and as bad as that port allows a disk to be.
+"""storage.disk.files.Files of one simulated host: in memory, and as bad as that port allows a disk to be.
 
 A process that dies loses nothing that was written. A host that loses power keeps what was synced, and any part of the
 rest: of a file, its first writes and a part of the next one, or any of its blocks; of a folder, any of the names that
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from spark_replication.ports import StoredBytes
 from spark_replication.sim.world.world import Killed
-from spark_replication.storage.index import Buffer
-from spark_replication.storage.reserve import with_reserve
+from spark_replication.storage.disk.reserve import with_reserve
+from spark_replication.storage.format.index import Buffer
 
 BLOCK_BYTES = 48  # small, as everything here is: an entry of the index may lie in two blocks
 NAME_BYTES = BLOCK_BYTES  # the room that a name takes
@@ -233,7 +233,7 @@ class FaultyFiles:
                 if isinstance(found, File) and keeps():
                     found.sync()
 
-    # storage.files.Files
+    # storage.disk.files.Files
 
     def read(self, path: Path, length: int, position: int) -> bytes:
         return self._file(path).read(length, position)

@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class OneAtATime:
-    """engine.partition.Lock."""
+    """engine.replica.partition.Lock."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -33,5 +33,5 @@ class OneAtATime:
 
 
 def at_once(event: Callable[[], None]) -> None:
-    """engine.partition.Post."""
+    """engine.replica.partition.Post."""
     event()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from spark_replication.core.claims.campaigning import FIRST_EPOCH
-from spark_replication.core.claims.claim import Kind, Operation, Place, Put, Remove, Seen
+from spark_replication.core.claims.claim import Kind, NodeAsRead, NodePlace, NodeWrite, Operation, Remove
 from spark_replication.core.controller.cluster import LoadedCluster
 from spark_replication.core.controller.events import PartitionsRead
 from spark_replication.core.law.unreadable import Unreadable
@@ -235,25 +235,25 @@ class ZooKeeper:
 
     # Claims
 
-    def seen(self, session: Session, place: Place) -> Seen[Any] | None:
+    def seen(self, session: Session, place: NodePlace) -> NodeAsRead[Any] | None:
         store, broker = self.store, place.broker
         match place.kind:
             case Kind.CONTROLLER_EPOCH if store.controller_epoch:
                 epoch = store.controller_epoch
-                return Seen(ControllerEpoch(epoch=epoch), epoch - FIRST_EPOCH)
+                return NodeAsRead(ControllerEpoch(epoch=epoch), epoch - FIRST_EPOCH)
             case Kind.CONTROLLER if self.controller is not None:
-                return Seen(self._commands, 0, is_mine=self.controller is session)
+                return NodeAsRead(self._commands, 0, is_mine=self.controller is session)
             case Kind.BROKER_EPOCH if broker in store.broker_epochs:
                 known = store.broker_epochs[broker]
-                return Seen(known, known.epoch)
+                return NodeAsRead(known, known.epoch)
             case Kind.REGISTRATION if broker in store.registered:
                 made = store.registrations_made[broker]
-                return Seen(store.registered[broker], made.version, is_mine=self.owners[broker] is session)
+                return NodeAsRead(store.registered[broker], made.version, is_mine=self.owners[broker] is session)
         return None
 
     def multi(self, session: Session, operations: Sequence[Operation]) -> bool:
         """Store these operations if every condition holds. Return whether they are stored."""
-        versions: dict[Place, int] = {}
+        versions: dict[NodePlace, int] = {}
         for operation in operations:
             place = operation.place
             if place not in versions:
@@ -271,15 +271,15 @@ class ZooKeeper:
         match place.kind, operation:
             case Kind.CONTROLLER, Remove():
                 self.vacate()
-            case Kind.CONTROLLER, Put(value=info):
+            case Kind.CONTROLLER, NodeWrite(value=info):
                 self.controller, self._commands = session, info
-            case Kind.CONTROLLER_EPOCH, Put(value=epoch):
+            case Kind.CONTROLLER_EPOCH, NodeWrite(value=epoch):
                 self.store.controller_epoch = epoch.epoch
-            case Kind.BROKER_EPOCH, Put(value=epoch):
+            case Kind.BROKER_EPOCH, NodeWrite(value=epoch):
                 self.store.broker_epochs[place.broker] = epoch
             case Kind.REGISTRATION, Remove():
                 self.remove_registration(place.broker)
-            case Kind.REGISTRATION, Put(value=registration, version=version):
+            case Kind.REGISTRATION, NodeWrite(value=registration, version=version):
                 self.owners[place.broker] = session
                 self.store.put_registration(place.broker, registration, version + 1)
                 self._mark("brokers")

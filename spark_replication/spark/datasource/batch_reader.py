@@ -10,13 +10,15 @@ from pyspark.sql.types import StructType
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
+from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange
 from spark_replication.model import AtTime, NamedOffset, Offset
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed, pushed
-from spark_replication.spark.datasource.options import LogOptions
-from spark_replication.spark.datasource.positions import Place, Position, place_of, refuse_others
+from spark_replication.spark.datasource.options import LogOptions, of_topic
+from spark_replication.spark.datasource.positions import Place, Position, place_of, refuse_other_topics, refuse_others
+from spark_replication.spark.datasource.reading import Rows
 from spark_replication.spark.datasource.tasks import Task, planned, rows_wanted
-from spark_replication.spark.datasource.topic import Topic
+from spark_replication.spark.datasource.topic import Topic, described
 
 
 class BatchReader(DataSourceReader):
@@ -28,10 +30,24 @@ class BatchReader(DataSourceReader):
         self._pushed = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
-        topic = Topic(self._options)
-        found = topic.metadata()
-        rows = rows_wanted(found, self._options, self._schema, self._pushed)
-        every = [command.partition for command in found.partitions]
+        every = described(self._options)
+        for position in (self._options.starting, self._options.ending):
+            refuse_other_topics(position, [found.name for found in every])
+        tasks = [task for found in every for task in self._planned(found)]
+        # With an empty list, Spark would make one task with a partition of its own.
+        return tasks or [Task((), self._wanted(every[0]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        return partition.read(self._options, self._schema)
+
+    def _wanted(self, found: TopicMetadata) -> Rows:
+        return rows_wanted(found, self._options, self._schema, self._pushed)
+
+    def _planned(self, found: TopicMetadata) -> list[InputPartition]:
+        topic, rows = Topic(of_topic(self._options, found.name)), self._wanted(found)
+        topic.require_assigned(found)
+        every = topic.numbers(found)
         for position in (self._options.starting, self._options.ending):
             refuse_others(position, every, topic.name)
         numbers = [number for number in every if self._pushed.has_partition(number)]
@@ -41,12 +57,7 @@ class BatchReader(DataSourceReader):
             late = topic.found(dict.fromkeys(numbers, after), topic_id=rows.topic_id)
             starts = {number: max(starts[number], _start(late[number])) for number in numbers}
         starts, ends = _within(self._pushed, starts, ends)
-        # With an empty list, Spark would make one task with a partition of its own.
-        return planned(topic, rows, starts, ends, self._options.min_partitions) or [Task((), rows)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Task)
-        return partition.read(self._options, self._schema)
+        return planned(topic, rows, starts, ends, self._options.min_partitions)
 
 
 class FilteringReader(BatchReader):
@@ -65,7 +76,7 @@ Places = dict[int, ReadPlace]
 def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: LogOptions) -> tuple[Places, Places]:
     def found(position: Position, otherwise: NamedOffset) -> dict[int, FoundRange]:
         places: dict[int, Place | AtTime | ReadPlace] = {
-            number: place_of(position, number, otherwise=otherwise) for number in numbers
+            number: place_of(position, topic.name, number, otherwise=otherwise) for number in numbers
         }
         return topic.found(places, topic_id=topic_id)
 

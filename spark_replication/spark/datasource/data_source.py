@@ -23,8 +23,8 @@ from spark_replication.spark.datasource.batch_reader import BatchReader, Filteri
 from spark_replication.spark.datasource.options import LogOptions, over, parse
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.spark.datasource.stream_reader import StreamReader
-from spark_replication.spark.datasource.tasks import topic_columns
-from spark_replication.spark.datasource.topic import Topic
+from spark_replication.spark.datasource.tasks import columns_together
+from spark_replication.spark.datasource.topic import Topic, described
 from spark_replication.spark.datasource.writing import BatchWriter, StreamWriter
 
 FORMAT = "replicated_log"
@@ -45,7 +45,7 @@ class ReplicatedLog(DataSource):
 
     def schema(self) -> StructType:
         options = self._options(is_stream=False)
-        return topic_columns(Topic(options).metadata(), options)
+        return columns_together(described(options), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options(is_stream=False)
@@ -70,6 +70,11 @@ class ReplicatedLog(DataSource):
         options = self._options(is_stream=False)
         if overwrite:
             raise InvalidRequest('a log is appended to, and keeps what it has: .mode("append"), .outputMode("append")')
+        if not options.topic or options.assigned is not None:
+            raise InvalidRequest(
+                'a write goes to one topic, of which each row finds its partition: add .option("topic", "orders"), '
+                "and leave out what says which topics are read"
+            )
         return options, SinkSchema.of(Topic(options).metadata(), schema, options.partition_by)
 
     def _options(self, *, is_stream: bool) -> LogOptions:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from spark_replication.client.placing import PARTITION
+from spark_replication.client.producing.placing import PARTITION
 from spark_replication.model import Offset
 from spark_replication.spark.datasource.types import OFFSET, TIMESTAMP
 

@@ -6,15 +6,17 @@ Spark gives the names of options in lower case; people may write them as they li
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from spark_replication.client.bootstrap import DELTA, FORMS
+from spark_replication.client.finding.bootstrap import DELTA, FORMS
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment, settings_from
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.paths import mirror_path
+from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.model import Scalar
 from spark_replication.spark.datasource.positions import Position, parse_positions, parse_time
 
@@ -22,7 +24,8 @@ from spark_replication.spark.datasource.positions import Position, parse_positio
 SECURITY = ("security.", "zookeeper.auth.", "zookeeper.tls.")
 DEADLINE_MS = 30_000
 DEADLINE_MS_MAX = 3_600_000
-EPOCH_MAX = (1 << 31) - 1
+TRIGGER_DELAY_MS = 15 * 60_000
+EPOCH_MAX = PARTITION_MAX = (1 << 31) - 1
 
 # Options that are Spark's own, or belong to a query rather than to its source or sink.
 _OF_SPARK = frozenset(("path", "checkpointlocation", "queryname", "outputmode"))
@@ -33,12 +36,19 @@ Value = TypeVar("Value")
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a source and of a sink."""
 
+    #: Empty where several may be read, until one of them is looked at (of_topic).
     topic: str
     bootstrap: str
     #: Settings by name. Secret ones name files.
     security: dict[str, Scalar]
     deadline_ms: int = DEADLINE_MS
 
+    #: Source: the topics that are read together. Empty if it is only `topic`, or those of `pattern`.
+    topics: tuple[str, ...] = ()
+    #: Source: a regular expression. The topics whose whole name it matches are read, whenever they appear.
+    pattern: str | None = None
+    #: Source: the partitions of each topic that are read; None for all.
+    assigned: dict[str, tuple[int, ...]] | None = None
     #: Source: where a read begins.
     starting: Position = "earliest"
     #: Source: where a read ends; for batches alone.
@@ -52,6 +62,9 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_partitions: int | None = None
     max_records_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    #: Source: a micro-batch waits until there are so many records, but no longer than max_trigger_delay_ms.
+    min_records_per_trigger: int | None = None
+    max_trigger_delay_ms: int = TRIGGER_DELAY_MS
 
     #: Sink: the columns whose text is the key. If empty, the task chooses the partition.
     partition_by: tuple[str, ...] = ()
@@ -61,21 +74,32 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Sink: what a batch's task sends at once; None for the default.
     append_bytes: int | None = None
 
+    @property
+    def reads_several(self) -> bool:
+        """Whether rows of several topics may come together, so that each needs the name of its own."""
+        return self.pattern is not None or len(self.topics) > 1
+
+    def has_partition(self, number: int) -> bool:
+        return self.assigned is None or number in self.assigned.get(self.topic, ())
+
+
+def of_topic(options: LogOptions, topic: str) -> LogOptions:
+    """The options by which one of several topics is read."""
+    return replace(options, topic=topic)
+
 
 def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream: bool) -> LogOptions:
     """The options of a query. Raises InvalidRequest, which names the option and what it may be."""
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options)
     taken = _Taken(options)
-    topic = taken("topic", str) or taken("path", str)
-    if not topic:
-        raise InvalidRequest('no topic is named: add .option("topic", "orders")')
     if is_stream and ("endingoffsets" in options or "endingtimestamp" in options):
         raise InvalidRequest("a stream has no end: leave out endingOffsets and endingTimestamp, or read a batch")
     if "writebatch" in options and "writeid" not in options:
         raise InvalidRequest("writeBatch counts the writes of a writeId: name that, too")
+    _refuse_limits(taken)
     return LogOptions(
-        topic=topic,
+        **_topics(taken),
         bootstrap=_bootstrap(taken, environment),
         security=_security(options),
         deadline_ms=taken("deadlineMs", _count_to(DEADLINE_MS_MAX)) or DEADLINE_MS,
@@ -88,6 +112,8 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         min_partitions=taken("minPartitions", _count),
         max_records_per_trigger=taken("maxRecordsPerTrigger", _count),
         max_bytes_per_trigger=taken("maxBytesPerTrigger", _count),
+        min_records_per_trigger=taken("minRecordsPerTrigger", _count),
+        max_trigger_delay_ms=taken("maxTriggerDelay", _duration_ms) or TRIGGER_DELAY_MS,
         partition_by=taken("partitionBy", _names) or (),
         write_id=taken("writeId", str),
         write_batch=taken("writeBatch", _epoch),
@@ -97,6 +123,9 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
 
 NAMES = (
     "topic",
+    "subscribe",
+    "subscribePattern",
+    "assign",
     "bootstrap",
     "mirror",
     "deadlineMs",
@@ -111,12 +140,18 @@ NAMES = (
     "minPartitions",
     "maxRecordsPerTrigger",
     "maxBytesPerTrigger",
+    "minRecordsPerTrigger",
+    "maxTriggerDelay",
     "partitionBy",
     "writeId",
     "writeBatch",
     "appendBytes",
 )
-_KNOWN = {name.lower(): name for name in NAMES}
+#: The options that Kafka's connector has under other names.
+KAFKA_NAMES = {"maxRecordsPerTrigger": "maxOffsetsPerTrigger", "minRecordsPerTrigger": "minOffsetsPerTrigger"}
+_KNOWN = {name.lower(): name for name in (*NAMES, *KAFKA_NAMES.values())}
+_CHOOSING = ("topic", "subscribe", "subscribePattern", "assign")
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PLACES = frozenset(("bootstrap", "mirror"))
 
 
@@ -135,13 +170,16 @@ class _Taken:
         self._options = options
 
     def __call__(self, name: str, read: Callable[[str], Value]) -> Value | None:
-        text = self._options.get(name.lower())
-        if text is None:
+        named = [each for each in (name, KAFKA_NAMES.get(name, "")) if each.lower() in self._options]
+        if not named:
             return None
+        if len(named) > 1:
+            raise InvalidRequest(f"{named[1]} is Kafka's name of {name}: name one of them")
+        text = self._options[named[0].lower()]
         try:
             return read(text)
         except (ValueError, InvalidRequest) as error:
-            raise InvalidRequest(f"{name}={text!r}: {getattr(error, 'message', error)}") from error
+            raise InvalidRequest(f"{named[0]}={text!r}: {getattr(error, 'message', error)}") from error
 
     def position(self, end: str, *, default: Position) -> Position:
         """The position by startingOffsets or startingTimestamp, or by the two options for `ending`."""
@@ -151,6 +189,35 @@ class _Taken:
             raise InvalidRequest(f"{offsets} and {time} are two places to be {end} at: name one")
         found = self(offsets, parse_positions) if named == [offsets] else self(time, parse_time)
         return default if found is None else found
+
+
+def _topics(taken: _Taken) -> dict[str, Any]:
+    """Which topics and partitions are read, as LogOptions has it."""
+    named = [name for name in _CHOOSING if taken(name, str) is not None]
+    if len(named) > 1:
+        raise InvalidRequest(f"{' and '.join(named)} each say what is read: name one of them")
+    if pattern := taken("subscribePattern", _pattern):
+        return {"topic": "", "pattern": pattern}
+    if assigned := taken("assign", _assigned):
+        return {**_read_together(tuple(assigned)), "assigned": assigned}
+    if topics := taken("subscribe", _names):
+        return _read_together(topics)
+    topic = taken("topic", str) or taken("path", str)
+    if not topic:
+        raise InvalidRequest('no topic is named: add .option("topic", "orders")')
+    return {"topic": topic}
+
+
+def _read_together(topics: tuple[str, ...]) -> dict[str, Any]:
+    return {"topic": topics[0]} if len(topics) == 1 else {"topic": "", "topics": topics}
+
+
+def _refuse_limits(taken: _Taken) -> None:
+    least, most = taken("minRecordsPerTrigger", _count), taken("maxRecordsPerTrigger", _count)
+    if least is not None and most is not None and least > most:
+        raise InvalidRequest(f"a trigger is to take at least {least} and at most {most} records: no number is both")
+    if least is None and taken("maxTriggerDelay", str) is not None:
+        raise InvalidRequest("maxTriggerDelay is how long minOffsetsPerTrigger may wait: name that, too")
 
 
 def _bootstrap(taken: _Taken, environment: Mapping[str, str]) -> str:
@@ -179,8 +246,36 @@ def _security(options: Mapping[str, str]) -> dict[str, Scalar]:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names or len(set(names)) < len(names):
-        raise ValueError("names of columns, separated by commas, each once")
+        raise ValueError("it is names, separated by commas, each once")
     return names
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it is a regular expression as Python has them, and {error}") from error
+    if not text:
+        raise ValueError("it is a regular expression, and would match no topic")
+    return text
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    refusal = ValueError('it is JSON of partitions by topic, as {"orders": [0, 1], "payments": [2]}, each once')
+    try:
+        told = msgspec.json.decode(text, type=dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]]])
+    except msgspec.DecodeError as error:
+        raise refusal from error
+    if not told or not all(numbers and len(set(numbers)) == len(numbers) for numbers in told.values()):
+        raise refusal
+    return {topic: tuple(sorted(told[topic])) for topic in sorted(told)}
+
+
+def _duration_ms(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in ("", *_UNITS_MS) or not int(found[1]):
+        raise ValueError(f"it is a time as 15m or 500ms, with a unit of {', '.join(_UNITS_MS)}")
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
 def _flag(text: str) -> bool:

@@ -5,15 +5,18 @@ same tasks with the same rows, which a sink needs to write them once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.messages.ranges import FoundRange, Piece
-from spark_replication.model import Offset
+from spark_replication.model import Offset, TopicPartition
 
 PIECE_BYTES = 128 << 20  # of one task, as Spark's default for files
 TOGETHER_BYTES = 64 << 10  # one task reads partitions that have less than this together
+
+Key = TypeVar("Key", int, TopicPartition)  # of a partition
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -57,7 +60,7 @@ def in_tasks(ranges: Iterable[Range], *, together_bytes: int = TOGETHER_BYTES) -
     return [*tasks, tuple(small)] if small else tasks
 
 
-def limited(starts: Mapping[int, Offset], ends: Mapping[int, Offset], rows_max: int) -> dict[int, Offset]:
+def limited(starts: Mapping[Key, Offset], ends: Mapping[Key, Offset], rows_max: int) -> dict[Key, Offset]:
     """The ends within which at most `rows_max` rows are read: of each partition its share of what there is, and of each
     that has any at least one row, as long as rows are left to give."""
     behind = {partition: max(0, ends[partition] - starts[partition]) for partition in ends}
@@ -75,7 +78,7 @@ def limited(starts: Mapping[int, Offset], ends: Mapping[int, Offset], rows_max: 
     return {partition: starts[partition] + shares[partition] for partition in ends}
 
 
-def limited_by_bytes(found: Mapping[int, FoundRange], bytes_max: int) -> dict[int, int]:
+def limited_by_bytes(found: Mapping[Key, FoundRange], bytes_max: int) -> dict[Key, int]:
     """How many of these bytes each partition may have: its share of what there is. Empty if everything is within
     them."""
     total = sum(each.bytes for each in found.values())

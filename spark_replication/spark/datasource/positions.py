@@ -1,7 +1,7 @@
-"""Where in a topic a read begins and ends: one place or time for all partitions, or a place for each. Pure.
+"""Where in its topics a read begins and ends: one place or time for all partitions, or a place for each. Pure.
 
-As text: `earliest`, `latest`, or JSON by partition: `{"0": 17, "1": "earliest"}`. Kafka's form is taken too:
-`{"orders": {"0": 17, "1": -2}}`, with -2 for earliest and -1 for latest.
+As text: `earliest`, `latest`, or JSON by partition: `{"0": 17, "1": "earliest"}`. Kafka's form is taken too, and names
+topics: `{"orders": {"0": 17, "1": -2}}`, with -2 for earliest and -1 for latest.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
 
+import msgspec
+
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import OFFSET_MAX, AtTime, NamedOffset, Offset, number_of, shortened
 
 Place = Offset | NamedOffset
+
+
+class ByTopic(msgspec.Struct, frozen=True):
+    """Places by topic and partition."""
+
+    places: dict[str, dict[int, Place]]
+
+
 #: With a mapping, partitions that it does not name begin at their earliest offset, and end at their latest.
-Position = NamedOffset | AtTime | dict[int, Place]
+Position = NamedOffset | AtTime | dict[int, Place] | ByTopic
 
 _NAMED = get_args(NamedOffset)
 _OF_KAFKA: dict[int, NamedOffset] = {-2: "earliest", -1: "latest"}
@@ -31,12 +41,9 @@ def parse_positions(text: str) -> Position:
         found = json.loads(text)
     except ValueError as error:
         raise InvalidRequest(f"it is {_FORMS}") from error
-    if isinstance(found, dict) and len(found) == 1:
-        (only,) = found.values()
-        found = only if isinstance(only, dict) else found
-    if not isinstance(found, dict) or not found:
-        raise InvalidRequest(f"it is {_FORMS}")
-    return {_partition(number): _place(place) for number, place in found.items()}
+    if isinstance(found, dict) and found and all(isinstance(each, dict) for each in found.values()):
+        return ByTopic({topic: _places(places) for topic, places in found.items()})
+    return _places(found)
 
 
 def parse_time(text: str) -> AtTime:
@@ -50,16 +57,39 @@ def parse_time(text: str) -> AtTime:
     return AtTime(time_in_ms(moment))
 
 
-def place_of(position: Position, partition: int, *, otherwise: NamedOffset) -> Place | AtTime:
-    return position.get(partition, otherwise) if isinstance(position, Mapping) else position
+def place_of(position: Position, topic: str, partition: int, *, otherwise: NamedOffset) -> Place | AtTime:
+    told = _of_topic(position, topic)
+    return told.get(partition, otherwise) if isinstance(told, Mapping) else told
 
 
 def refuse_others(position: Position, partitions: Iterable[int], topic: str) -> None:
-    """Raise InvalidRequest if the position names partitions that the topic does not have."""
-    known = sorted(partitions)
-    others = sorted(set(position) - set(known)) if isinstance(position, Mapping) else []
+    """Raise InvalidRequest if the position names partitions of the topic that are not read."""
+    known, told = sorted(partitions), _of_topic(position, topic)
+    others = sorted(set(told) - set(known)) if isinstance(told, Mapping) else []
     if others:
-        raise InvalidRequest(f"there are offsets of partitions {others}, and {topic} has {known}: name these")
+        raise InvalidRequest(
+            f"there are offsets of partitions {others}, and what is read of {topic} has {known}: name these"
+        )
+
+
+def refuse_other_topics(position: Position, topics: Iterable[str]) -> None:
+    """Raise InvalidRequest if the position names topics that are not read, or none where several are."""
+    known = sorted(topics)
+    if isinstance(position, ByTopic) and (others := sorted(set(position.places) - set(known))):
+        raise InvalidRequest(f"there are offsets of {', '.join(others)}, and what is read is {', '.join(known)}")
+    if isinstance(position, Mapping) and len(known) > 1:
+        example = json.dumps({topic: {"0": 17} for topic in known[:2]})
+        raise InvalidRequest(f"there are offsets of partitions, and topics are read together: name each, as {example}")
+
+
+def _of_topic(position: Position, topic: str) -> NamedOffset | AtTime | dict[int, Place]:
+    return position.places.get(topic, {}) if isinstance(position, ByTopic) else position
+
+
+def _places(told: Any) -> dict[int, Place]:
+    if not isinstance(told, dict) or not told:
+        raise InvalidRequest(f"it is {_FORMS}")
+    return {_partition(number): _place(place) for number, place in told.items()}
 
 
 def _partition(number: str) -> int:

@@ -4,14 +4,14 @@ costs Spark more than a few rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from spark_replication.client.log_batch import LogBatch
-from spark_replication.client.placing import PARTITION
+from spark_replication.client.producing.placing import PARTITION
+from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.topic import Topic
@@ -31,11 +31,12 @@ JOINED_BYTES = 4 << 20
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of the rows of a topic."""
 
+    topic: str
     topic_id: str
     #: The columns that are read: at least one, since a batch without columns would not say how many rows it has.
     columns: tuple[str, ...]
-    #: Whether a column with a name of METADATA is METADATA's.
-    include_metadata: bool
+    #: Which columns are METADATA's.
+    metadata: tuple[str, ...] = ()
     pushed: Pushed = EVERYTHING
 
 
@@ -49,19 +50,22 @@ def _batches(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schem
     for each in ranges:
         for found in topic.read(each, rows.columns, topic_id=rows.topic_id):
             if rows.pushed.has_time(found.timestamp):
-                told = _told(found, topic.name, each.partition) if rows.include_metadata else {}
+                told = _told(found, topic.name, each.partition, rows.metadata)
                 columns = [told[name] if name in told else found.batch.column(name) for name in schema.names]
                 yield as_schema(columns, schema)
 
 
-def _told(found: LogBatch, topic: str, partition: int) -> dict[str, pa.Array]:
-    """The columns of METADATA."""
+def _told(found: LogBatch, topic: str, partition: int, names: Collection[str]) -> dict[str, pa.Array]:
+    """Columns of METADATA by name."""
     same = {TOPIC: topic, PARTITION: partition, TIMESTAMP: found.timestamp * 1_000, LEADER_EPOCH: found.leader_epoch}
     columns = {
         name: pa.repeat(pa.scalar(value, METADATA.field(name).type), found.batch.num_rows)
         for name, value in same.items()
+        if name in names
     }
-    return {**columns, OFFSET: pa.array(np.arange(found.base_offset, found.last_offset + 1))}
+    if OFFSET in names:
+        columns[OFFSET] = pa.array(np.arange(found.base_offset, found.last_offset + 1))
+    return columns
 
 
 def _joined(found: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

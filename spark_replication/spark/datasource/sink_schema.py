@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from spark_replication.client.placing import PARTITION
+from spark_replication.client.producing.placing import PARTITION
 from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.spark.datasource.types import as_schema, spark_schema
-from spark_replication.storage.batches import topic_schema
+from spark_replication.storage.format.batches import topic_schema
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SinkSchema:
     def of(cls, found: TopicMetadata, rows: StructType, partition_by: tuple[str, ...]) -> SinkSchema:
         """The sink's schema for these rows. Raises SchemaMismatch, which names the first column that does not fit."""
         columns = topic_schema(found.config).newest
-        wanted = {field.name: field for field in spark_schema(found.name, columns, include_metadata=False)}
+        wanted = {field.name: field for field in spark_schema(found.name, columns)}
         there = {field.name: field.dataType for field in rows}
         for name, kind in there.items():
             if name == PARTITION and name not in wanted and kind.typeName() in ("byte", "short", "integer", "long"):

@@ -1,16 +1,21 @@
 """Reads of a stream: micro-batches from offset to offset, which Spark keeps in its checkpoint before it reads them.
 
-The offset of a stream is `{"topic_id": …, "offsets": {"0": 17, …}, "epochs": {"0": 3, …}}`: the next offset of each
-partition, and the leader epoch of the record before it, by which a log is known that was cut below. Checkpoints of
-earlier releases have no epochs. A topic that was made again under its name has another id, and offsets of its own: a
-checkpoint of the topic before is refused.
+The offset of a stream of one topic is `{"topic_id": …, "offsets": {"0": 17, …}, "epochs": {"0": 3, …}}`: the next
+offset of each partition, and the leader epoch of the record before it, by which a log is known that was cut below.
+Checkpoints of earlier releases have no epochs. A topic that was made again under its name has another id, and offsets
+of its own: a checkpoint of the topic before is refused.
+
+The offset of a stream of several topics is `{"topics": {"orders": …, …}}`, with the same of each. Either kind of query
+goes on from either kind of checkpoint: a topic in it that is not read any more keeps its place there, and one that it
+does not have is read from its beginning.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,27 +24,26 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from spark_replication.core.replica.epochs import NO_EPOCH
-from spark_replication.core.replica.read_start import ReadPlace
-from spark_replication.errors import InvalidRequest, OffsetOutOfRange
-from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.errors import InvalidRequest
 from spark_replication.messages.ranges import FoundRange
-from spark_replication.model import AtTime, Offset
-from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.model import Offset, TopicPartition
+from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import limited, limited_by_bytes
-from spark_replication.spark.datasource.positions import Place, place_of, refuse_others
-from spark_replication.spark.datasource.tasks import Task, planned, rows_wanted
-from spark_replication.spark.datasource.topic import Topic
+from spark_replication.spark.datasource.positions import refuse_other_topics
+from spark_replication.spark.datasource.tasks import Task
+from spark_replication.spark.datasource.topic import topics_read
+from spark_replication.spark.datasource.topic_stream import TopicPlaces, TopicStream, by_text
 
-Offsets = dict[int, Offset]
-Places = dict[int, ReadPlace]
+Read = dict[str, TopicPlaces]  # by topic
+Offsets = dict[TopicPartition, Offset]
+Value = TypeVar("Value")
 
-LOOK_S = 0.02  # between two looks at the ends: Spark asks every 10 ms
-TOPIC_S = 1.0  # between two looks whether the topic has more partitions, or is another
+PATTERN_S = 5.0  # between two looks whether a topic has appeared: each lists all that the cluster has
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -49,184 +53,158 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: LogOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._topic = Topic(options)
-        self._metadata: TopicMetadata | None = None
-        self._metadata_s = 0.0
-        self._seen: dict[int, FoundRange] = {}
-        self._seen_s = 0.0
-        #: Since when each of these partitions has had fewer records than were read of it.
-        self._short_s: dict[int, float] = {}
-        #: The ends of the newest micro-batch.
+        self._streams: dict[str, TopicStream] = {}
+        #: The topics that there are of those to be read, when it was last asked.
+        self._topics: list[str] = []
+        self._topics_s = 0.0
+        #: Whether nothing is read but what there was at the start of the query.
+        self._ends_here = False
+        #: The ends of the newest micro-batch, and when it was planned (before the first: when the query began).
         self._ends: Offsets = {}
-        #: The ends for Trigger.AvailableNow, beyond which nothing is read; None with another trigger.
-        self._last: Offsets | None = None
+        self._planned_s = time.monotonic()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamReader, (self._options, self._schema)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as are those below)
-        found = self._found()
-        numbers = _numbers(found)
-        refuse_others(self._options.starting, numbers, found.name)
-        places: dict[int, Place | AtTime | ReadPlace] = {
-            each: place_of(self._options.starting, each, otherwise="earliest") for each in numbers
-        }
-        ranges = self._topic.found(places, topic_id=found.topic_id)
-        for each in ranges.values():
-            if each.start > each.high_watermark:
-                raise InvalidRequest(
-                    f"{each.topic_partition}: offset {each.start} was asked for, and {each.high_watermark} is the end "
-                    "of what is committed: begin there at most"
-                )
-        return _told(found.topic_id, {number: self._topic.kept_from(each) for number, each in ranges.items()})
+        topics = self._there()
+        refuse_other_topics(self._options.starting, topics)
+        return self._told({topic: self._stream(topic).beginning(self._options.starting) for topic in topics})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_records_per_trigger is not None:
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_records_per_trigger is not None:
+            return ReadMinRows(self._options.min_records_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        topic_id, read = _heard(start)
-        ends = self._committed(topic_id, read)
-        starts = {partition: read[partition].offset if partition in read else 0 for partition in ends}
-        # Spark knows only one of the two limits in the options.
-        if not isinstance(limit, ReadAllAvailable) and self._options.max_bytes_per_trigger is not None:
-            ends = self._within_bytes(topic_id, starts, ends, self._options.max_bytes_per_trigger)
+        read = self._heard(start)
+        topics = self._read_on(read)
+        appeared = {topic: self._stream(topic).beginning("earliest") for topic in topics if topic not in read}
+        if appeared:
+            # The checkpoint has where they begin before any of their records is read.
+            return self._told({**read, **appeared})
+        ends = _flat({topic: self._stream(topic).ends(read[topic]) for topic in topics})
+        places = {each: read[each.topic].places.get(each.partition) for each in ends}
+        starts = {each: 0 if place is None else place.offset for each, place in places.items()}
+        # Spark knows only one of the limits in the options.
+        if not isinstance(limit, ReadAllAvailable):
+            if self._waits_for_more(starts, ends):
+                return start
+            if self._options.max_bytes_per_trigger is not None:
+                ends = self._within_bytes(read, starts, ends, self._options.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxRows):
             ends = limited(starts, ends, limit.max_rows)
+        if ends != starts:
+            self._planned_s = time.monotonic()
         self._ends = ends
-        return _told(topic_id, self._places(topic_id, read, ends))
-
-    def _places(self, topic_id: str, read: Places, ends: Offsets) -> Places:
-        """The ends with their epochs."""
-        known = {(number, place.offset): place for number, place in read.items()}
-        known |= {(number, each.high_watermark): _end(each) for number, each in self._seen.items()}
-        within = {number: end for number, end in ends.items() if (number, end) not in known}
-        found = self._topic.found(within, topic_id=topic_id, ends=within, may_lag=True)
-        known |= {(number, each.start): ReadPlace(each.start, each.start_epoch) for number, each in found.items()}
-        return {number: known[number, end] for number, end in ends.items()}
+        by_topic = _by_topic(ends)
+        placed = {topic: self._stream(topic).placed(read[topic], by_topic.get(topic, {})) for topic in topics}
+        return self._told({**read, **placed})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest offsets, and as `behind` the records of each partition that the newest micro-batch leaves for the
-        next."""
-        if self._metadata is None or not self._seen:
+        next: of several topics, by topic."""
+        latest = {topic: found for topic in self._streams if (found := self._streams[topic].latest()) is not None}
+        if not latest:
             return None
-        latest = {number: _end(each) for number, each in self._seen.items()}
-        behind = {number: max(0, latest[number].offset - end) for number, end in self._ends.items() if number in latest}
-        return {**_told(self._metadata.topic_id, latest), "behind": _by_text(behind)}
+        known = _flat({topic: each.places for topic, each in latest.items()})
+        left = {each: max(0, known[each].offset - end) for each, end in self._ends.items() if each in known}
+        behind = {topic: by_text(found) for topic, found in sorted(_by_topic(left).items())}
+        told = self._told(latest)
+        return {**told, "behind": behind if "topics" in told else behind.get(self._options.topic, {})}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        found = self._found()
-        ranges = self._topic.found(dict.fromkeys(_numbers(found), "latest"), topic_id=found.topic_id)
-        self._last = {number: each.high_watermark for number, each in ranges.items()}
+        for topic in self._there():
+            self._stream(topic).end_here()
+        self._ends_here = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        (topic_id, read), (_, ends) = _heard(start), _heard(end)
-        rows = rows_wanted(self._found(topic_id), self._options, self._schema)
-        starts = {partition: read.get(partition, ReadPlace(0)) for partition in ends}
-        return planned(self._topic, rows, starts, ends, self._options.min_partitions)
+        read, ends = self._heard(start), self._heard(end)
+        return [
+            task
+            for topic in sorted(ends)
+            if topic in read and read[topic] != ends[topic]
+            for task in self._stream(topic).plan(read[topic], ends[topic], self._schema)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         return partition.read(self._options, self._schema)
 
-    # What there is
+    def _stream(self, topic: str) -> TopicStream:
+        if topic not in self._streams:
+            self._streams[topic] = TopicStream(of_topic(self._options, topic))
+        return self._streams[topic]
 
-    def _found(self, topic_id: str | None = None) -> TopicMetadata:
-        """The topic's metadata, at most TOPIC_S old."""
-        is_old = time.monotonic() - self._metadata_s > TOPIC_S
-        if self._metadata is None or is_old or self._metadata.topic_id != (topic_id or self._metadata.topic_id):
-            self._metadata, self._metadata_s = self._topic.metadata(topic_id), time.monotonic()
-        return self._metadata
+    def _there(self) -> list[str]:
+        """The topics that there are of those to be read, as of at most PATTERN_S ago."""
+        if not self._ends_here and (not self._topics or time.monotonic() - self._topics_s > PATTERN_S):
+            self._topics, self._topics_s = topics_read(self._options), time.monotonic()
+        return self._topics
 
-    def _committed(self, topic_id: str, read: Places) -> Offsets:
-        """The end of what may be read of each partition. It never falls, unless a log was cut and that will do; that of
-        a partition that is gone stays."""
-        numbers = set(_numbers(self._found(topic_id)))
-        if time.monotonic() - self._seen_s > LOOK_S or not numbers <= self._seen.keys():
-            starts: dict[int, Place | AtTime | ReadPlace]
-            starts = {number: read.get(number, ReadPlace(0)) for number in numbers}
-            # A new leader may know less than was read: then there is nothing new of this partition.
-            self._seen, self._seen_s = self._topic.found(starts, topic_id=topic_id, may_lag=True), time.monotonic()
-        seen = {number: each for number, each in self._seen.items() if number in numbers}
-        self._refuse_short(read, seen)
-        ends = {number: place.offset for number, place in read.items()}
-        for number, each in seen.items():
-            if each.cut is not None:
-                self._topic.kept_from(each)
-                ends.pop(number, None)
-            ends[number] = max(ends.get(number, 0), self._within_last(number, each.high_watermark))
-        return ends
+    def _read_on(self, read: Read) -> list[str]:
+        """The topics that are read from there on. One of the pattern that is gone is among them if that is to be an
+        error: whoever asks for it raises that."""
+        there = self._there()
+        if self._options.pattern is None or not self._options.fail_on_data_loss:
+            return there
+        return sorted({*there, *(topic for topic in read if re.fullmatch(self._options.pattern, topic))})
 
-    def _within_last(self, number: int, end: Offset) -> Offset:
-        return end if self._last is None else min(end, self._last.get(number, 0))
+    def _waits_for_more(self, starts: Offsets, ends: Offsets) -> bool:
+        """Whether there is less than a micro-batch is to have at least, and time left to wait for more."""
+        least = self._options.min_records_per_trigger
+        if least is None or self._ends_here:
+            return False
+        rows = sum(max(0, ends[each] - start) for each, start in starts.items())
+        return rows < least and time.monotonic() - self._planned_s < self._options.max_trigger_delay_ms / 1_000
 
-    def _refuse_short(self, read: Places, seen: Mapping[int, FoundRange]) -> None:
-        """Raise OffsetOutOfRange if a partition has had fewer records than were read of it for longer than the
-        deadline: it has lost records. For a while, a broker may know too few partitions. Of a checkpoint without
-        epochs, only this tells that a log was cut."""
-        now_s = time.monotonic()
-        short = {number for number, place in read.items() if number not in seen or _is_short(seen[number], place)}
-        self._short_s = {number: self._short_s.get(number, now_s) for number in short}
-        for number, since_s in self._short_s.items():
-            if self._options.fail_on_data_loss and now_s - since_s > self._options.deadline_ms / 1_000:
-                name = f"{self._options.topic}-{number}"
-                why = (
-                    f"{seen[number].high_watermark} is the end of what is committed: an unclean election has lost "
-                    "records"
-                    if number in seen
-                    else "there is no such partition any more: it was removed"
-                )
-                raise OffsetOutOfRange(
-                    f"{name} was read up to offset {read[number].offset}, and {why}. Begin a new query, or go on "
-                    "without them by failOnDataLoss=false"
-                )
+    def _within_bytes(self, read: Read, starts: Offsets, ends: Offsets, bytes_max: int) -> Offsets:
+        """The ends within `bytes_max`."""
+        there = {each: start for each, start in starts.items() if start < ends[each]}
+        by_topic = _by_topic(ends)
+        found: dict[TopicPartition, FoundRange] = {}
+        for topic, froms in _by_topic(there).items():
+            whole = self._stream(topic).sizes(read[topic].topic_id, froms, by_topic[topic])
+            found |= {each.topic_partition: each for each in whole.values()}
+        shares = limited_by_bytes(found, bytes_max)
+        cut: Offsets = {}
+        for topic, bytes_of in _by_topic(shares).items():
+            froms = {number: there[TopicPartition(topic, number)] for number in bytes_of}
+            within = self._stream(topic).within_bytes(read[topic].topic_id, froms, by_topic[topic], bytes_of)
+            cut |= _flat({topic: within})
+        return {**ends, **cut}
 
-    def _within_bytes(self, topic_id: str, starts: Offsets, ends: Offsets, bytes_max: int) -> Offsets:
-        """The ends within `bytes_max`. Stored batches stay whole: a partition exceeds its share by less than one."""
-        there = {number: start for number, start in starts.items() if start < ends[number]}
-        if not there:
-            return ends
-        whole = self._topic.found(there, topic_id=topic_id, ends=ends, may_lag=True)
-        shares = limited_by_bytes(whole, bytes_max)
-        if not shares:
-            return ends
-        cut = self._topic.found(
-            {number: there[number] for number in shares},
-            topic_id=topic_id,
-            ends=ends,
-            piece_bytes=shares,
-            may_lag=True,
+    def _heard(self, told: dict[str, Any]) -> Read:
+        if "topics" in told:
+            return {topic: TopicPlaces.heard(each) for topic, each in told["topics"].items()}
+        read = TopicPlaces.heard(told)
+        if not self._options.reads_several:
+            return {self._options.topic: read}
+        topics = self._there()
+        for topic in topics:
+            if self._stream(topic).topic_id == read.topic_id:
+                return {topic: read}
+        raise InvalidRequest(
+            f"the checkpoint is of one topic, with id {read.topic_id}, and none of {', '.join(topics)} has that: read "
+            "that topic, too, or begin with a new checkpoint"
         )
-        return {**ends, **{number: each.pieces[0].end for number, each in cut.items() if each.pieces}}
+
+    def _told(self, read: Read) -> dict[str, Any]:
+        if not self._options.reads_several and read.keys() == {self._options.topic}:
+            return read[self._options.topic].told()
+        return {"topics": {topic: read[topic].told() for topic in sorted(read)}}
 
 
-def _numbers(found: TopicMetadata) -> list[int]:
-    return [command.partition for command in found.partitions]
+def _flat(by_topic: Mapping[str, Mapping[int, Value]]) -> dict[TopicPartition, Value]:
+    return {TopicPartition(topic, number): each for topic, found in by_topic.items() for number, each in found.items()}
 
 
-def _told(topic_id: str, places: Mapping[int, ReadPlace]) -> dict[str, Any]:
-    offsets = {number: place.offset for number, place in places.items()}
-    epochs = {number: place.last_epoch for number, place in places.items() if place.last_epoch != NO_EPOCH}
-    return {"topic_id": topic_id, "offsets": _by_text(offsets), "epochs": _by_text(epochs)}
-
-
-def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
-    return {str(number): numbers[number] for number in sorted(numbers)}
-
-
-def _heard(told: dict[str, Any]) -> tuple[str, Places]:
-    epochs = told.get("epochs", {})
-    offsets = told["offsets"]
-    places = {int(number): ReadPlace(int(offsets[number]), int(epochs.get(number, NO_EPOCH))) for number in offsets}
-    return str(told["topic_id"]), places
-
-
-def _end(found: FoundRange) -> ReadPlace:
-    return ReadPlace(found.high_watermark, found.end_epoch)
-
-
-def _is_short(found: FoundRange, read: ReadPlace) -> bool:
-    return found.high_watermark < read.offset and not found.lags
+def _by_topic(flat: Mapping[TopicPartition, Value]) -> dict[str, dict[int, Value]]:
+    found: dict[str, dict[int, Value]] = {}
+    for each, value in flat.items():
+        found.setdefault(each.topic, {})[each.partition] = value
+    return found

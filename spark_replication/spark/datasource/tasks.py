@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,12 +13,12 @@ from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
-from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import Range, in_tasks, piece_bytes, pieces_of
 from spark_replication.spark.datasource.reading import Rows, rows_of
 from spark_replication.spark.datasource.topic import Topic
-from spark_replication.spark.datasource.types import METADATA, arrow_schema, spark_schema
-from spark_replication.storage.batches import projected, topic_schema
+from spark_replication.spark.datasource.types import METADATA, TOPIC, arrow_schema, spark_schema
+from spark_replication.storage.format.batches import projected, topic_schema
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,48 @@ class Task(InputPartition):
     rows: Rows
 
     def read(self, options: LogOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-        return rows_of(Topic(options), self.rows, self.ranges, arrow_schema(schema))
+        return rows_of(Topic(of_topic(options, self.rows.topic)), self.rows, self.ranges, arrow_schema(schema))
 
 
 def topic_columns(found: TopicMetadata, options: LogOptions) -> StructType:
     """The schema of a topic, as Spark has it."""
     columns = projected(_arrow_columns(found), options.columns)
-    return spark_schema(found.name, columns, include_metadata=options.include_metadata)
+    return spark_schema(found.name, columns, metadata_columns(options))
+
+
+def metadata_columns(options: LogOptions) -> tuple[str, ...]:
+    """The columns of METADATA that are read. Rows of several topics always have the name of their own."""
+    if options.include_metadata:
+        return tuple(METADATA.names)
+    return (TOPIC,) if options.reads_several else ()
+
+
+def columns_together(found: Sequence[TopicMetadata], options: LogOptions) -> StructType:
+    """The schema of the rows of these topics: that of the first, in whose order the others' columns are read. Raises
+    InvalidRequest, which names the first difference, if they have not the same columns."""
+    first, *others = found
+    together = topic_columns(first, options)
+    for other in others:
+        columns = topic_columns(other, options)
+        if difference := _difference(together, columns, first.name, other.name):
+            raise InvalidRequest(
+                f"{first.name} and {other.name} cannot be read together: {difference}. Read each by itself, or name "
+                "columns that are the same in all with the option columns"
+            )
+        for field in together:
+            field.nullable = field.nullable or columns[field.name].nullable
+    return together
+
+
+def _difference(one: StructType, other: StructType, name: str, other_name: str) -> str | None:
+    for field in one:
+        if field.name not in other.fieldNames():
+            return f"column {field.name!r} is in {name} alone"
+        if (kind := other[field.name].dataType) != field.dataType:
+            ours = field.dataType.simpleString()
+            return f"column {field.name!r} is {ours} in {name}, and {kind.simpleString()} in {other_name}"
+    more = [field.name for field in other if field.name not in one.fieldNames()]
+    return f"column {more[0]!r} is in {other_name} alone" if more else None
 
 
 def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, pushed: Pushed = EVERYTHING) -> Rows:
@@ -45,21 +80,23 @@ def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, p
     names = schema.fieldNames()
     # A column that nobody asks for may be of a type that Spark cannot have.
     asked = pa.schema([field for field in there if field.name in names])
-    known = {field.name: field for field in spark_schema(found.name, asked, include_metadata=options.include_metadata)}
+    metadata = metadata_columns(options)
+    known = {field.name: field for field in spark_schema(found.name, asked, metadata)}
     for field in schema:
         if field.name not in known:
-            has = ", ".join([*there.names, *(METADATA.names if options.include_metadata else ())])
+            has = ", ".join([*there.names, *metadata])
             raise InvalidRequest(f"{found.name} has no column {field.name!r}, it has {has}: name these")
         if known[field.name].dataType != field.dataType:
             raise InvalidRequest(
                 f"column {field.name!r} of {found.name} is {known[field.name].dataType.simpleString()}, not "
                 f"{field.dataType.simpleString()}: leave out .schema(…), and cast it"
             )
-    columns = tuple(name for name in names if not (options.include_metadata and name in METADATA.names))
+    columns = tuple(name for name in names if name not in metadata)
     return Rows(
+        topic=found.name,
         topic_id=found.topic_id,
         columns=columns or tuple(there.names[:1]),
-        include_metadata=options.include_metadata,
+        metadata=metadata,
         pushed=pushed,
     )
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from spark_replication.client.deadline import Deadline, back_off_s
-from spark_replication.client.log_batch import LogBatch
-from spark_replication.client.reader import Preference, Reader
+from spark_replication.client.finding.deadline import Deadline, back_off_s
+from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.client.reading.reader import Preference, Reader
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange, KnownAppends, WantedRange
 from spark_replication.model import AtTime, Offset, TopicPartition
-from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.positions import Place
 
@@ -29,6 +30,24 @@ Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 
+def topics_read(options: LogOptions) -> list[str]:
+    """The topics that these options name, or that there are of their pattern, sorted."""
+    if options.pattern is None:
+        return sorted(options.topics) or [options.topic]
+    return [name for name in _reader_of(options).topics() if re.fullmatch(options.pattern, name)]
+
+
+def described(options: LogOptions) -> list[TopicMetadata]:
+    """The topics that are read, sorted by name. Raises InvalidRequest if there are none of a pattern."""
+    found = [Topic(of_topic(options, name)).metadata() for name in topics_read(options)]
+    if not found:
+        raise InvalidRequest(
+            f"there is no topic that subscribePattern={options.pattern!r} matches, so nobody knows which columns there "
+            "are: create one, or give .schema(…)"
+        )
+    return found
+
+
 class Topic:
     """A topic of a cluster, stateless except for the connection."""
 
@@ -36,6 +55,17 @@ class Topic:
         self.name = options.topic
         self._options = options
         self._reader = _reader_of(options)
+
+    def numbers(self, found: TopicMetadata) -> list[int]:
+        """The partitions that are read."""
+        return [each.partition for each in found.partitions if self._options.has_partition(each.partition)]
+
+    def require_assigned(self, found: TopicMetadata) -> None:
+        """Raise InvalidRequest if partitions are to be read that the topic does not have."""
+        there = sorted(each.partition for each in found.partitions)
+        missing = sorted(set((self._options.assigned or {}).get(self.name, ())) - set(there))
+        if missing:
+            raise InvalidRequest(f"assign names partitions {missing} of {self.name}, which has {there}: name these")
 
     def metadata(self, topic_id: str | None = None) -> TopicMetadata:
         """The topic's metadata. With `topic_id`, raises InvalidRequest if another topic has its name."""

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from spark_replication.client.placing import PARTITION
+from spark_replication.client.producing.placing import PARTITION
 from spark_replication.errors import InvalidRequest
 
 #: Types that Spark lacks, and for each a type that holds all of its values.
@@ -38,17 +38,18 @@ METADATA = pa.schema(
 )
 
 
-def spark_schema(topic: str, columns: pa.Schema, *, include_metadata: bool) -> StructType:
-    """The schema of these columns in Spark. Raises InvalidRequest, which names the first that Spark cannot have."""
+def spark_schema(topic: str, columns: pa.Schema, metadata: Sequence[str] = ()) -> StructType:
+    """The schema of these columns in Spark, and of those of METADATA. Raises InvalidRequest, which names the first that
+    Spark cannot have."""
     fields = [StructField(field.name, _spark_type(topic, field), field.nullable) for field in columns]
-    if not include_metadata:
-        return StructType(fields)
-    taken = sorted(set(METADATA.names) & set(columns.names))
+    taken = sorted(set(metadata) & set(columns.names))
     if taken:
         raise InvalidRequest(
-            f"{topic} has columns {taken} of its own: read it without includeMetadata, or without them"
+            f"{topic} has columns {taken} of its own: leave them out with the option columns, or read it without "
+            "includeMetadata, and alone"
         )
-    return StructType([*fields, *(StructField(each.name, from_arrow_type(each.type), False) for each in METADATA)])
+    told = (METADATA.field(name) for name in metadata)
+    return StructType([*fields, *(StructField(each.name, from_arrow_type(each.type), False) for each in told)])
 
 
 def _spark_type(topic: str, field: pa.Field):  # type: ignore[no-untyped-def]

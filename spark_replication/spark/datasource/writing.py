@@ -27,9 +27,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_replication.client.placing import PARTITION, Placing
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack, Identity
+from spark_replication.client.producing.placing import PARTITION, Placing
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack, Identity
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.spark.datasource.appends import (

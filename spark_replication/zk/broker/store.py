@@ -100,6 +100,7 @@ class BrokerStore:
         rack: str | None,
         boot_id: str,
         directory_mark: str,
+        files_uid: int,
         continues: int | None,
     ) -> tuple[Registration, BrokerEpoch]:
         """Stores a new epoch, and the ephemeral node that says that this broker lives, in one multi().
@@ -118,6 +119,7 @@ class BrokerStore:
             rack=rack,
             boot_id=boot_id,
             directory_mark=directory_mark,
+            files_uid=files_uid,
             continues=continues,
             epoch=0,
         )

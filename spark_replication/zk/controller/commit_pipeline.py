@@ -34,7 +34,7 @@ from spark_replication.core.law.writes import (
 )
 from spark_replication.errors import CorruptState, Overloaded, ReplicationError, RequestTimedOut
 from spark_replication.model import ABSENT, TopicPartition
-from spark_replication.process.worker import Worker
+from spark_replication.process.threads import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.controller.batches import (
     Item,

@@ -19,7 +19,7 @@ from spark_replication.core.law.writes import DeletionMark, Group, GroupAnswer, 
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import shortened
-from spark_replication.process.worker import Worker
+from spark_replication.process.threads import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.controller.admin_requests import Found, read_requests
 from spark_replication.zk.operations import Node

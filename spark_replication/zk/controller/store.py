@@ -28,7 +28,7 @@ from spark_replication.model import (
     encode,
     shortened,
 )
-from spark_replication.process.worker import name_of_dead
+from spark_replication.process.threads import name_of_dead
 from spark_replication.zk import paths
 from spark_replication.zk.claims import perform
 from spark_replication.zk.controller.admin_requests import Found, read_requests
@@ -53,7 +53,7 @@ ENSURE_ATTEMPTS_MAX = 20
 log = logging.getLogger(__name__)
 
 
-class ControllerStore:
+class ZooKeeperControllerStore:
     """What a candidacy reads and writes."""
 
     def __init__(self, session: Session, settings: Settings, on_deposed: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from spark_replication.core.controller.events import BrokersRead, NodesUnreadabl
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import CorruptState, ReplicationError
 from spark_replication.model import TopicPartition, decode, shortened
-from spark_replication.process.worker import Worker
+from spark_replication.process.threads import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.isr_change import IsrChange
 from spark_replication.zk.operations import EXISTS, Check, Delete, Node, Rejected, UnreadNode

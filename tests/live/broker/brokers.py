@@ -21,11 +21,11 @@ from spark_replication.messages.actions import LEADER_AND_ISR, METADATA
 from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
-from spark_replication.transport.actions import call
-from spark_replication.transport.flight_client import KnownClient
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.proofs.flight_client import KnownClient
+from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.zk.broker.store import BrokerStore
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.session import Session
 from tests.waiting import eventually
 
@@ -42,7 +42,7 @@ class Cluster:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._session = self._connect()
         # Wins, so that the base of the layout is there; it never watches or elects.
-        self._controller = ControllerStore(self._session, settings_from(settings), lambda reason: None)
+        self._controller = ZooKeeperControllerStore(self._session, settings_from(settings), lambda reason: None)
         loaded = self._controller.campaign("test", "127.0.0.1", 1)
         assert loaded is not None
         self.cluster_id = loaded.cluster_id

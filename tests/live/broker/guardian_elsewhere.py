@@ -11,7 +11,7 @@ import threading
 from spark_replication.config import settings_from
 from spark_replication.live.guarding.broker_file import BrokerFile
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security.security import NO_SECURITY
 
 LEASE_MS = 3_000
 

@@ -20,8 +20,8 @@ from spark_replication.messages.frames import from_frame
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.records import BatchMetadata, InitProducer
 from spark_replication.messages.replication import ErrorFrame
-from spark_replication.storage.broker_directory import read_clean_shutdown
-from spark_replication.transport.actions import call, error_of_flight
+from spark_replication.storage.directory.broker_directory import read_clean_shutdown
+from spark_replication.transport.flight.actions import call, error_of_flight
 from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster
 from tests.live.cluster.faults import stopped

@@ -10,9 +10,9 @@ import pytest
 from spark_replication.messages.actions import DESCRIBE_REPLICAS, STOP_REPLICA
 from spark_replication.messages.commands import StopPartition, StopReplica
 from spark_replication.messages.descriptions import DescribeReplicas
-from spark_replication.storage.broker_directory import read_start_record
-from spark_replication.storage.quarantine import QUARANTINE
-from spark_replication.transport.actions import call
+from spark_replication.storage.directory.broker_directory import read_start_record
+from spark_replication.storage.directory.quarantine import QUARANTINE
+from spark_replication.transport.flight.actions import call
 from tests.live.broker.brokers import Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster
 from tests.small_disk import fill, leave, small_disk

@@ -14,8 +14,8 @@ from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guar
 from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.guarding import BrokerDied, Kept
 from spark_replication.model import DirectoryIdentity
-from spark_replication.storage.broker_directory import read_identity, write_identity
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.storage.directory.broker_directory import read_identity, write_identity
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.broker.brokers import TIMEOUT_S
 from tests.live.broker.conftest import StartCluster
 from tests.live.cluster.faults import stopped

@@ -10,8 +10,8 @@ from spark_replication.config import settings_from
 from spark_replication.live.guarding.exit_codes import WRONG_USAGE
 from spark_replication.messages.actions import METADATA
 from spark_replication.messages.descriptions import GetMetadata
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import read_security
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import read_security
 from tests.live.broker.brokers import TIMEOUT_S
 from tests.live.broker.conftest import StartCluster
 from tests.unit.transport.certificates import Authority, tls_settings

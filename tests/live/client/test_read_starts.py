@@ -16,8 +16,8 @@ import pytest
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.client.log_batch import LogBatch
-from spark_replication.client.reader import Preference
+from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.client.reading.reader import Preference
 from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import spark_replication as sr
-from spark_replication.process.locked_process import last_lines
+from spark_replication.process.processes import last_lines
 from spark_replication.zk.session import Session
 from tests.live.cluster.history import SCHEMA
 

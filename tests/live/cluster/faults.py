@@ -11,8 +11,8 @@ from pathlib import Path
 
 import spark_replication as sr
 from spark_replication.errors import DirectoryInUse
-from spark_replication.process.locked_process import wait_ended
-from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.process.processes import wait_ended
+from spark_replication.storage.directory.broker_directory import DirectoryLock
 from tests.waiting import eventually
 
 END_TIMEOUT_S = 10.0

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 import spark_replication as sr
-from spark_replication.transport.security import NO_SECURITY, Security
+from spark_replication.transport.security.security import NO_SECURITY, Security
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DEADLINE_S = 60.0

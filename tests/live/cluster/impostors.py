@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 import spark_replication as sr
-from spark_replication.client.descriptions import BrokerDescription
+from spark_replication.client.asking.descriptions import BrokerDescription
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import ChallengeFrame, HelloFrame, ProofFrame
-from spark_replication.transport.frames import FrameReceiver, encoded
+from spark_replication.transport.sockets.frames import FrameReceiver, encoded
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.transport.test_flight_client import SQUATTERS, Squatter
 from tests.waiting import eventually

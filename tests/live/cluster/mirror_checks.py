@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import spark_replication as sr
-from spark_replication.core.controller.health import problems, without_what_waits_for_people
-from spark_replication.mirror.columns import Key
-from spark_replication.mirror.events import face_of, subject_of
-from spark_replication.mirror.load import TABLES, read_events, read_partitions, read_table
+from spark_replication.mirror.asking.load import TABLES, read_events, read_partitions, read_table
+from spark_replication.mirror.tables.columns import Key
+from spark_replication.mirror.tables.events import face_of, subject_of
+from spark_replication.view.health import problems, without_what_waits_for_people
 
 
 def verify(cluster: sr.LocalCluster, *options: str, wait_s: int = 30) -> subprocess.CompletedProcess[str]:

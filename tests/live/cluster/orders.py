@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_replication.client.descriptions import BrokerDescription
+from spark_replication.client.asking.descriptions import BrokerDescription
 from spark_replication.messages.actions import (
     BROKER_DIED,
     DISK_FAILED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import spark_replication as sr
-from spark_replication.storage.quarantine import QUARANTINE
+from spark_replication.storage.directory.quarantine import QUARANTINE
 
 
 def replica_folders(cluster: sr.LocalCluster, names: str) -> list[Path]:

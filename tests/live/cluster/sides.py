@@ -12,7 +12,9 @@ MODES = ("token", "tls")
 
 
 def sides(mode: str, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of the cluster, and those of a client. With tls both show certificates."""
+    """Those of the cluster, and those of a client: none in mode none. With tls both show certificates."""
+    if mode == "none":
+        return {}, {}
     if mode == "token":
         settings = token_settings(directory)
         return settings, settings

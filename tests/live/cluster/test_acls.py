@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyarrow import flight
 
 import spark_replication as sr
@@ -21,12 +22,12 @@ from spark_replication.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
-from spark_replication.messages.actions import METADATA
-from spark_replication.messages.descriptions import GetMetadata
+from spark_replication.messages.actions import DESCRIBE_TOPICS, METADATA
+from spark_replication.messages.descriptions import DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.records import ReadTicket
-from spark_replication.transport.actions import call, error_of_flight
+from spark_replication.transport.flight.actions import call, error_of_flight
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.waiting import eventually
 
@@ -121,6 +122,24 @@ def test_each_may_do_what_it_was_granted_and_a_third_nothing(granted: Known) -> 
                 do(who, "stock")
 
 
+def test_what_is_denied_from_here_is_refused_whatever_is_granted(granted: Known) -> None:
+    """By frames, as our clients write and read, and by Flight."""
+    with granted.admin("root") as root:
+        root.add_acls("* read topic orders", "deny * read prefix ord from 127.0.0.0/8", "deny alice write topic orders")
+        eventually(lambda: not works(lambda: granted.read("bob")), "brokers have heard of it", DEADLINE_S)
+        for who, do, right in (("bob", granted.read, "read"), ("alice", granted.write, "write")):
+            with pytest.raises(
+                TopicAuthorizationFailed, match=f"client {who} may not {right} topic orders: it is denied"
+            ):
+                do(who)
+        with granted.admin("bob") as bob:
+            assert bob.describe_topics(["orders"]), "as in Kafka: what is granted lets it be described"
+        granted.write("root")
+        root.remove_acls("deny * read prefix ord from 127.0.0.0/8")
+        root.add_acls("deny * read prefix ord from 10.0.0.0/8")
+        eventually(lambda: works(lambda: granted.read("bob")), "it is elsewhere now", DEADLINE_S)
+
+
 Ask = Callable[[sr.Admin], object]
 ALTER: tuple[Ask, ...] = (
     lambda admin: admin.delete_topic("orders"),
@@ -143,6 +162,7 @@ def test_each_sees_what_it_may_and_administers_nothing(granted: Known) -> None:
         with granted.admin(who) as admin:
             assert [topic.name for topic in admin.describe_topics()] == seen
             assert sorted(topic.name for topic in admin.metadata(None).topics) == seen
+            assert names_on_pages(granted, who) == {"broker": seen, "controller": seen}
     for who in ("alice", "bob", "carol"):
         with granted.admin(who) as admin:
             for alter in ALTER:
@@ -154,6 +174,23 @@ def test_each_sees_what_it_may_and_administers_nothing(granted: Known) -> None:
     with granted.admin("root") as root:
         assert root.acls().super_users == ("root",)
         assert [str(acl) for acl in root.acls().acls] == ["alice write topic orders", "bob read prefix ord"]
+
+
+def names_on_pages(known: Known, who: str) -> dict[str, list[str]]:
+    """All that pages of one partition tell of topics, whoever is asked."""
+    broker = known.cluster.brokers[min(known.cluster.brokers)]
+    asked_of = {"broker": f"{broker.host}:{broker.port}", "controller": known.cluster.admin.metadata(()).controller}
+    names: dict[str, list[str]] = {}
+    for server, address in asked_of.items():
+        found: set[str] = set()
+        asked: DescribeTopics | None = DescribeTopics(partitions_max=1)
+        with sr.Security.of(known.settings[who]).client(address or "") as client:
+            while asked is not None:
+                page = call(client, DESCRIBE_TOPICS, asked, 10_000)
+                found |= {topic.name for topic in page.topics} | ({page.next.topic} if page.next else set())
+                asked = None if page.next is None else replace(asked, start=page.next)
+        names[server] = sorted(found)
+    return names
 
 
 def test_the_same_rights_hold_over_flight(granted: Known) -> None:
@@ -192,12 +229,12 @@ def test_who_was_refused_is_in_the_log_with_its_host_by_whatever_door_it_came(gr
         client.do_put(flight.FlightDescriptor.for_path("orders", "0"), SCHEMA)[1].read()
     with pytest.raises(TopicAuthorizationFailed):
         granted.write("bob")
-    logs = [*(granted.cluster.directory / "logs").glob("*/broker.log")]
+    logs = [*(granted.cluster.directory / "logs").glob("*/audit.log")]
     told = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-    refused = [line for line in told if line["from"] == "transport.rights" and line["action"] == "write"]
-    of_bob = [line for line in refused if line["who"] == "client bob"]
-    assert len(of_bob) >= 2
-    assert {(line["host"], line["asked"]) for line in of_bob} == {("127.0.0.1", "orders")}
+    of_bob = [line for line in told if line["action"] == "write" and line["who"] == "client bob"]
+    assert of_bob, "once a minute"
+    facts = ("127.0.0.1", "orders", TopicAuthorizationFailed.code)
+    assert {(line["host"], line["asked"], line["outcome"]) for line in of_bob} == {facts}
 
 
 def test_what_is_taken_back_is_refused_on_a_connection_that_is_open(granted: Known) -> None:

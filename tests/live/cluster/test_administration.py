@@ -16,10 +16,10 @@ from kazoo.client import KazooClient
 from msgspec.structs import replace
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.routes import Routes
-from spark_replication.client.topic_pages import topics_by_pages
+from spark_replication.client.asking.admin import PartitionDescription
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.finding.topic_pages import topics_by_pages
 from spark_replication.errors import InvalidPartitions, InvalidRequest, ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.actions import DESCRIBE_TOPICS, Action
 from spark_replication.messages.descriptions import TOPICS_A_REQUEST_MAX, DescribeTopics, TopicPage

@@ -15,11 +15,11 @@ import pytest
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import METADATA, METRICS
 from spark_replication.messages.observing import GetMetrics
-from spark_replication.transport.actions import call
+from spark_replication.transport.flight.actions import call
 from spark_replication.zk import paths
 from spark_replication.zk.operations import EXISTS, Create, Delete
 from spark_replication.zk.session import Session
@@ -55,7 +55,11 @@ class Watch:
         self.until()
 
     def scrape(self, *, per_partition: bool = False) -> Scrape:
-        with suppress(ReplicationError), sr.Admin(self._cluster.bootstrap, deadline_ms=SCRAPE_MS) as admin:
+        security = self._cluster.security
+        with (
+            suppress(ReplicationError),
+            sr.Admin(self._cluster.bootstrap, security=security, deadline_ms=SCRAPE_MS) as admin,
+        ):
             self._controller = admin.describe_cluster().controller or self._controller
         addresses = {f"broker {id_}": f"{found.host}:{found.port}" for id_, found in self._cluster.brokers.items()}
         if self._controller is not None:
@@ -199,6 +203,20 @@ def ask_in_vain(client: flight.FlightClient, *, times: int) -> None:
     for _ in range(times):
         with pytest.raises(flight.FlightServerError, match="INVALID_REQUEST"):
             list(client.do_action((METADATA.name, b"[]")))
+
+
+def test_a_file_of_tokens_cannot_be_trusted(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("the-secret-of-all-clients\n")
+    secured = {"security.mode": "token", "security.token.file": str(token)}
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config={**CONFIG, **secured}) as cluster:
+        cluster.wait_healthy()
+        watch = Watch(cluster)
+        token.chmod(0o644)
+        watch.until("SecretsRefused")
+        token.chmod(0o600)
+        watch.until()
 
 
 def test_nobody_renews_a_lease(cluster: sr.LocalCluster, watch: Watch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
 from spark_replication.core.controller.controller import decide
@@ -23,8 +23,8 @@ from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import TopicPartition, encode
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.zk import paths
 from spark_replication.zk.operations import EXISTS, Delete
 from spark_replication.zk.reading import Reading

@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,8 @@ TOPIC = {
     "topic_id",
 }
 HEALTH = {
-    *("verdict", "reasons", "cluster_id", "controller", "brokers", "topics", "partitions", "leaderless"),
-    *("under_min_isr", "under_replicated"),
+    *("verdict", "reasons", "incidents", "cluster_id", "controller", "brokers", "topics", "partitions", "leaderless"),
+    *("under_min_isr", "under_replicated", "moving"),
 }
 REASON = {"severity", "what", "count", "subjects", "mend", "because", "cause", "since_ms"}
 EVENT = {
@@ -51,6 +53,7 @@ DESCRIBED = {
     *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "last_known_elr"),
     *("last_known_leader", "high_watermark", "records", "bytes", "lag_records", "lag_ms", "last_change", "because"),
 }
+SOON_S = 10.0  # of a command, its start included, on a busy machine
 LOSS = {"partition", "since", "from_offset", "records_max", "first_epoch", "last_epoch", "error"}
 ELECTED = {"partition", "leader_before", "leader", "leader_epoch", "elected", "error"}
 
@@ -99,7 +102,13 @@ def test_a_topic_is_made_described_changed_and_ended(cluster: sr.LocalCluster, s
 
     eventually(is_replicated, "followers have all records")
     (orders,) = found
-    assert orders.keys() == {"topic", "topic_id", "schema_version", "schema", "settings", "partitions"}
+    assert orders.keys() == {
+        *("topic", "topic_id", "schema_version", "schema", "partitions"),
+        *("settings", "settings_in_force", "settings_unknown"),
+    }
+    told = {each["setting"]: (each["value"], each["from"]) for each in orders["settings_in_force"]}
+    assert (told["min.insync.replicas"], told["compression"]) == ((2, "topic"), ("none", "default"))
+    assert orders["settings_unknown"] == ""
     assert orders["schema"] == ["id:int64", "text:string", "more:double"]
     assert (orders["settings"], orders["schema_version"]) == ({"min.insync.replicas": 2}, 1)
     assert all(each.keys() == DESCRIBED for each in orders["partitions"])
@@ -138,6 +147,7 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
         found = json.loads(shell.run("health", "--format=json", code=1).stdout)
         assert (found.keys(), found["verdict"], found["under_replicated"]) == (HEALTH, "degraded", 1)
         assert all(reason.keys() == REASON for reason in found["reasons"])
+        assert [each["what"] for each in found["incidents"]] == ["1 of 3 brokers is dead: 2"]
         (of_partition,) = (reason for reason in found["reasons"] if reason["subjects"] == ["solo-0"])
         assert (of_partition["what"], of_partition["mend"]) == ("has 1 of 2 replicas in sync", "start broker 2")
         assert "2" in of_partition["because"] or "ISR" in of_partition["because"]
@@ -155,7 +165,7 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
             os.kill(cluster.brokers[2].pid, signal.SIGCONT)
             eventually(lambda: 2 in {b.id for b in cluster.admin.describe_cluster().brokers}, "broker 2 is back")
             told = shell.run("health", code=2).stdout
-            assert "critical  solo-0 has no leader: start one of the brokers [1]" in told
+            assert "critical  1 of 3 brokers is dead: 1\n    so: 1 partition without a leader (solo-0)" in told
             assert "spark-replication leader elect --kind longest_log_proactive solo-0" in told
             assert [each["partition"] for each in shell.rows("partitions", "--leaderless", has=PARTITION)] == [0]
             refused = shell.run("leader", "elect", "--kind", "unclean", "solo-0", code=1)
@@ -167,7 +177,7 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
     told = shell.run("health", code=1).stdout
     assert "warning  solo-0 may have lost acknowledged records from " in told
     assert [each["partition"] for each in shell.rows("partitions", "--possible-loss", has=PARTITION)] == [0]
-    (advice,) = re.findall(r"mend: once .*: spark-replication (leader acknowledge-loss solo-0)$", told, re.MULTILINE)
+    (advice,) = re.findall(r"mend: once .*:\n +spark-replication (leader acknowledge-loss solo-0)$", told, re.MULTILINE)
     (acknowledged,) = shell.rows(*advice.split(), has=LOSS)
     assert (acknowledged["last_epoch"], acknowledged["error"]) == (chosen["leader_epoch"], None)
     again = shell.run(*advice.split(), code=1)
@@ -256,3 +266,32 @@ def fill(cluster: sr.LocalCluster, topic: str, partitions: int) -> None:
 def test_wrong_usage_exits_with_2_and_a_hint(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:
     refused = shell.run(*arguments, code=2)
     assert (refused.stdout, hint in refused.stderr) == ("", True)
+
+
+def test_while_no_broker_lives_the_controller_answers(cluster: sr.LocalCluster, shell: Shell) -> None:
+    """By the bootstrap that outlives all brokers: in the worst night the shell sees what the page sees."""
+    cluster.admin.create_topic("dark", pa.schema([("id", pa.int64())]), partitions=1, replication_factor=3)
+    with ExitStack() as held:
+        for broker in (1, 2, 3):
+            held.enter_context(held_down(cluster, broker))
+
+        def is_told() -> bool:
+            began_s = time.monotonic()
+            told = json.loads(shell.run("health", "-b", cluster.zookeeper, "--format=json", code=2).stdout)
+            assert time.monotonic() - began_s < SOON_S
+            return bool(told["brokers"] == 0 and told["leaderless"])
+
+        eventually(is_told, "health says that nobody is there")
+        found = shell.rows("partitions", "-b", cluster.zookeeper, has=PARTITION)
+        (row,) = [each for each in found if each["topic"] == "dark"]
+        assert (row["leader"], sorted(row["replicas"])) == (None, [1, 2, 3])
+    cluster.wait_healthy()
+    cluster.admin.delete_topic("dark")
+
+
+def test_a_path_without_a_cluster_is_told_soon(cluster: sr.LocalCluster, shell: Shell) -> None:
+    began_s = time.monotonic()
+    told = shell.run("health", "-b", f"{cluster.zookeeper}-of-nobody", code=2)
+    assert time.monotonic() - began_s < SOON_S
+    assert "CLUSTER_NOT_FOUND" in told.stderr
+    assert "ZooKeeper has no cluster below /" in told.stderr

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.errors import StorageFailed
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
-from spark_replication.storage.index import ENTRY_BYTES, entry_at
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.storage.format.index import ENTRY_BYTES, entry_at
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.cluster.faults import full_disk
 from tests.live.cluster.history import SCHEMA
 from tests.live.cluster.replica_folders import replica_folders

@@ -18,9 +18,9 @@ from spark_replication.config import settings_from
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
-from spark_replication.process.own_output import FILE_BYTES_MAX, kept
-from spark_replication.storage.broker_directory import probe
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.process.logs import FILE_BYTES_MAX, kept
+from spark_replication.storage.directory.broker_directory import probe
+from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.zk.operations import Create
 from spark_replication.zk.paths import deletion_mark
 from tests.live.cluster.faults import kill

@@ -1,5 +1,5 @@
-"""A stranger whose calls are larger than the memory that a broker may take: gRPC reads them before it asks for a proof.
-The broker ends before its host suffers, is started again, and nothing is lost."""
+"""A stranger whose calls are larger than the memory that a broker, or the controller, may take: gRPC reads them before
+it asks for a proof. The process ends before its host suffers, is started again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ CALLS = 8
 DEADLINE_S = 60.0
 
 
-def test_what_a_stranger_sends_takes_no_more_memory_than_a_broker_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["broker", "controller"])
+def test_what_a_stranger_sends_takes_no_more_memory_than_its_receiver_may(tmp_path: Path, who: str) -> None:
     settings = token_settings(tmp_path)
-    config = {**settings, "broker.memory.bytes.max": LIMIT_BYTES, "page.enabled": False, "min.insync.replicas": 1}
+    config = {**settings, f"{who}.memory.bytes.max": LIMIT_BYTES, "page.enabled": False, "min.insync.replicas": 1}
     with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=config) as cluster:
         cluster.admin.create_topic("orders", SCHEMA, partitions=2, replication_factor=2)
         write(cluster, settings, 1)
-        attacked = cluster.brokers[min(cluster.brokers)]
+        pid, address = of_broker(cluster) if who == "broker" else of_controller(cluster)
         largest = 0
         over = threading.Event()
 
@@ -39,11 +40,11 @@ def test_what_a_stranger_sends_takes_no_more_memory_than_a_broker_may(tmp_path: 
             nonlocal largest
             with suppress(OSError, ValueError, IndexError):
                 while not over.wait(0.005):
-                    largest = max(largest, resident_bytes(attacked.pid))
+                    largest = max(largest, resident_bytes(pid))
 
         watching = threading.Thread(target=watch)
         watching.start()
-        attack(f"grpc://{attacked.host}:{attacked.port}")
+        attack(f"grpc://{address}")
         over.set()
         watching.join(DEADLINE_S)
         assert CALL_BYTES < largest < LIMIT_BYTES, "it was attacked, and bounded"
@@ -75,6 +76,18 @@ def test_what_a_client_has_compressed_takes_no_more_memory_than_a_broker_may(tmp
         assert [*cluster.brokers.values()] == [broker], "it lives"
         write(cluster, settings, 2)
         assert read(cluster, settings) == [1, 2]
+
+
+def of_broker(cluster: sr.LocalCluster) -> tuple[int, str]:
+    found = cluster.brokers[min(cluster.brokers)]
+    return found.pid, f"{found.host}:{found.port}"
+
+
+def of_controller(cluster: sr.LocalCluster) -> tuple[int, str]:
+    pid, address = cluster.controller_pid, cluster.admin.describe_cluster().controller
+    assert pid is not None
+    assert address is not None
+    return pid, address
 
 
 def attack(location: str) -> None:

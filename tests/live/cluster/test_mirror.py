@@ -19,13 +19,13 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.load import TABLES, read_events, read_status
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.reading import is_one_of
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.mirror.asking.load import TABLES, read_events, read_status
+from spark_replication.mirror.delta.reading import is_one_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA as NUMBERS
 from tests.live.cluster.history import Load

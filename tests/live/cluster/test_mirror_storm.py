@@ -18,8 +18,8 @@ import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.load import read_events
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.mirror.asking.load import read_events
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.cluster.faults import kill, stopped
 from tests.live.cluster.history import SCHEMA as NUMBERS
 from tests.live.cluster.history import Load

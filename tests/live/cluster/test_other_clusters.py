@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.client.finding.bootstrap import parse_bootstrap
 from spark_replication.errors import BrokerNotAvailable
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA

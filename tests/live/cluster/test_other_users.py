@@ -73,6 +73,7 @@ def test_nobody_else_reads_a_row_or_holds_a_lock(directory: Path, settings: dict
             segment,
             *(data / "logs/broker-1" / name for name in ("", "lock", "lease.json", "broker.json", "broker.log")),
             *(data / "zookeeper" / name for name in ("", "lock", "login", "zoo.cfg", "data", "log")),
+            *(data / "zookeeper" / "tls" / name for name in ("", "ca.pem", "client.key", "client.pem", "server.pem")),
             *(data / "controller" / name for name in ("", "lock", "log")),
             data / "attempts.lock",
             data / "broker-token",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
 from spark_replication.errors import InvalidReplicaAssignment, NoReassignmentInProgress, StalePlan
 from tests.live.cluster.history import SCHEMA, Acknowledged, Load
 from tests.live.cluster.replica_folders import replica_folders

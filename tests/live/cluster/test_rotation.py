@@ -31,15 +31,18 @@ log = logging.getLogger(__name__)
 
 
 class Work:
-    """Writes over one connection and over new ones, reads, and asks brokers and controller, all the time."""
+    """Writes over one connection and over new ones, reads, and asks brokers and controller, all the time. One reader
+    follows all the while."""
 
     def __init__(self, cluster: sr.LocalCluster, security: dict[str, Any]) -> None:
         self.errors: list[Exception] = []
         self.rounds = 0
+        self.followed = 0  # rows
         self._cluster = cluster
         self._security = security
+        self._reader = sr.Reader(cluster.bootstrap, security=security)
         self._over = threading.Event()
-        self._worker = threading.Thread(target=self._work)
+        self._workers = [threading.Thread(target=work) for work in (self._work, self._follow)]
 
     def _work(self) -> None:
         bootstrap, security = self._cluster.bootstrap, self._security
@@ -57,18 +60,30 @@ class Work:
                     self.errors.append(error)
                 self.rounds += 1
 
+    def _follow(self) -> None:
+        try:
+            for found in self._reader.read("orders", partition=0, follow=True):
+                assert found.base_offset == self.followed, "each row once, in its order"
+                self.followed += found.batch.num_rows
+        except ReplicationError as error:
+            self.errors.append(error)
+
     def goes_on(self) -> None:
-        before = self.rounds
-        eventually(lambda: self.rounds >= before + 3, "work goes on", DEADLINE_S)
+        """Each round writes two rows, and both are followed."""
+        rounds, rows = self.rounds + 3, self.followed + 6
+        eventually(lambda: self.rounds >= rounds and self.followed >= rows, "work goes on", DEADLINE_S)
 
     def __enter__(self) -> Work:
-        self._worker.start()
+        for worker in self._workers:
+            worker.start()
         self.goes_on()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._worker.join(DEADLINE_S)
+        self._workers[0].join(DEADLINE_S)
+        self._reader.close()
+        self._workers[1].join(DEADLINE_S)
 
 
 @contextmanager
@@ -92,15 +107,19 @@ def is_refused(producer: sr.Producer, *errors: type[ReplicationError]) -> bool:
     return isinstance(answer, errors)
 
 
-def test_tokens_are_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["token", "tls"])
+def test_tokens_are_replaced(tmp_path: Path, mode: str) -> None:
     """The servers' file first, then the client's, and then the old one goes. The same with the secret of brokers."""
     files = {name: tmp_path / name for name in ("served", "client", "leaver", "brokers")}
     for file in files.values():
         file.touch(mode=0o600)
         file.write_text("alice old-secret-of-alice\n" if file.name != "brokers" else "old-secret-of-brokers\n")
 
+    ours = Authority(tmp_path)
+
     def of(name: str) -> dict[str, Any]:
-        return {"security.mode": "token", "security.token.file": str(files[name])}
+        tls = tls_settings(ours, ours.issue(name) if name == "served" else None) if mode == "tls" else {}
+        return {**tls, "security.mode": mode, "security.token.file": str(files[name])}
 
     serving = {**of("served"), "security.broker.token.file": str(files["brokers"])}
     with started(tmp_path / "cluster", serving) as cluster, Work(cluster, of("client")) as work:
@@ -131,8 +150,12 @@ PARTIES = ("server", "client")
 class Pki:
     """The files of two CAs, and those that the cluster and its clients have."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, mutual: bool = True) -> None:
+        """mutual: else clients show a token, and no certificate."""
         self.directory = directory
+        self.token = None if mutual else directory / "token"
+        if self.token is not None:
+            put(self.token, "alice the-secret-of-alice\n")
         self.old, self.new = Authority(directory, "old"), Authority(directory, "new")
         self.ca = directory / "trusted"
         self.parties = {
@@ -151,7 +174,15 @@ class Pki:
         put(self.parties[name].certificate, issued.certificate.read_text())
 
     def settings(self, name: str) -> dict[str, Any]:
-        return {**tls_settings(self.old, self.parties[name], mutual=True), "security.tls.ca.file": str(self.ca)}
+        return self.settings_of(self.parties[name])
+
+    def settings_of(self, files: Files) -> dict[str, Any]:
+        found = {**tls_settings(self.old, files, mutual=True), "security.tls.ca.file": str(self.ca)}
+        if self.token is None:
+            return found
+        if files != self.parties["server"]:
+            found = {**tls_settings(self.old, None), "security.tls.ca.file": str(self.ca)}
+        return {**found, "security.tls.mutual": False, "security.token.file": str(self.token)}
 
     def shown_at(self, port: int) -> bytes:
         """The certificate that is shown there."""
@@ -174,10 +205,11 @@ class Pki:
             return False
 
 
-def test_certificates_and_their_ca_are_replaced(tmp_path: Path) -> None:
-    pki = Pki(tmp_path)
+@pytest.mark.parametrize("mutual", [True, False])
+def test_certificates_and_their_ca_are_replaced(tmp_path: Path, *, mutual: bool) -> None:
+    pki = Pki(tmp_path, mutual=mutual)
     with started(tmp_path / "cluster", pki.settings("server")) as cluster:
-        leaver = {**tls_settings(pki.old, pki.old.issue("leaver"), mutual=True), "security.tls.ca.file": str(pki.ca)}
+        leaver = pki.settings_of(pki.old.issue("leaver"))
         with Work(cluster, pki.settings("client")) as work:
             shown = partial(pki.is_shown_everywhere, cluster)
             assert shown()
@@ -193,8 +225,12 @@ def test_certificates_and_their_ca_are_replaced(tmp_path: Path) -> None:
                 pki.show("client", pki.new)
                 work.goes_on()
                 pki.trust(pki.new)
-                refused = "whose certificate is of the old CA is refused, on its open connection, too"
-                eventually(lambda: is_refused(leaving, AuthenticationFailed, BrokerNotAvailable), refused, DEADLINE_S)
+                if mutual:
+                    refused = "whose certificate is of the old CA is refused, on its open connection, too"
+                    errors = (AuthenticationFailed, BrokerNotAvailable)
+                    eventually(lambda: is_refused(leaving, *errors), refused, DEADLINE_S)
+                else:
+                    leaving.send("orders", BATCH, 0).result(DEADLINE_S)  # it is known by its token
             work.goes_on()
             cluster.wait_healthy()
     assert work.errors == []

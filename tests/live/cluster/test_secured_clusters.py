@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,12 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.handlers.threading import KazooTimeoutError
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.client.connecting import opened
+from spark_replication.client.finding.connecting import opened
 from spark_replication.config import settings_from
 from spark_replication.errors import (
     AuthenticationFailed,
@@ -40,9 +39,9 @@ from spark_replication.messages.actions import (
 from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
 from spark_replication.model import EPOCH_MAX
-from spark_replication.transport.actions import call
-from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
-from spark_replication.transport.handshake import introduce
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.proofs.handshake import introduce
+from spark_replication.transport.sockets.frames import Channel, FrameReceiver, encoded, send
 from tests.live.broker.test_slow_follower import resident_bytes
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.impostors import OWN_TICKET, Tap, impostor
@@ -436,44 +435,44 @@ def test_a_guardian_with_another_token_says_so_and_harms_nobody(with_token: Secu
     assert cluster.brokers[1] == before
 
 
-def stranger_at(cluster: sr.LocalCluster) -> KazooClient:
-    client = KazooClient(hosts=cluster.zookeeper.removeprefix("zk://"))
-    client.start(TIMEOUT_S)
-    return client
-
-
-def test_a_stranger_at_zookeeper_reads_and_changes_nothing(secured: Secured) -> None:
-    """Any user of the host reaches it."""
-    secured.produced()
-    registration = secured.cluster.brokers[1]
-    stranger = stranger_at(secured.cluster)
+def is_let_in(cluster: sr.LocalCluster, timeout_s: float = REFUSED_MS / 1000, **files: Any) -> bool:
+    """By the cluster's ZooKeeper."""
+    client = KazooClient(hosts=cluster.zookeeper.removeprefix("zk://"), **files)
     try:
-        found, _ = stranger.get("/brokers/ids/1")
-        assert json.loads(found)["port"] == registration.port, "where the brokers are is for all to see"
-        attacks: tuple[Callable[[], object], ...] = (
-            lambda: stranger.set("/brokers/ids/1", found.replace(str(registration.port).encode(), b"1")),
-            lambda: stranger.create(f"/admin/delete_topics/{TOPIC}"),
-            lambda: stranger.create("/brokers/ids/x"),
-            lambda: stranger.create("/config/cluster", b"not json"),
-            lambda: stranger.delete(f"/brokers/topics/{TOPIC}/0/leaderAndISR"),
-            lambda: stranger.delete("/controller"),
-            lambda: stranger.set_acls("/brokers/ids/1", OPEN_ACL_UNSAFE),
-            lambda: stranger.get(f"/brokers/topics/{TOPIC}"),
-            lambda: stranger.get_children("/brokers/topics"),
-        )
-        for attack in attacks:
-            with pytest.raises(NoAuthError):
-                attack()
+        client.start(timeout_s)
+    except KazooTimeoutError:
+        return False
     finally:
-        stranger.stop()
-        stranger.close()
+        client.stop()
+        client.close()
+    return True
+
+
+def test_a_stranger_is_not_let_in_by_zookeeper(secured: Secured) -> None:
+    """Any user of the host reaches its port, and may have a certificate of the cluster's."""
+    secured.produced()
+    shown = secured.settings.get("security.tls.certificate.file"), secured.settings.get("security.tls.key.file")
+    tls = secured.cluster.directory / "zookeeper" / "tls"
+    ours = {"use_ssl": True, "verify_certs": False}
+    assert not is_let_in(secured.cluster)
+    assert not is_let_in(secured.cluster, **ours)
+    if all(shown):
+        assert not is_let_in(secured.cluster, **ours, certfile=shown[0], keyfile=shown[1])
+    own = {"certfile": str(tls / "client.pem"), "keyfile": str(tls / "client.key")}
+    assert is_let_in(secured.cluster, TIMEOUT_S, **ours, **own)
     secured.cluster.wait_healthy()
     secured.produced(3)
 
 
 def test_who_knows_only_zookeeper_finds_the_brokers(secured: Secured) -> None:
-    with sr.Admin(secured.cluster.zookeeper, security=secured.settings) as admin:
+    cluster = secured.cluster
+    with sr.Admin(cluster.zookeeper, security={**secured.settings, "data.dir": str(cluster.directory)}) as admin:
         assert TOPIC in [topic.name for topic in admin.describe_topics()]
+    with (
+        sr.Admin(cluster.zookeeper, security=secured.settings, deadline_ms=REFUSED_MS) as stranger,
+        pytest.raises(BrokerNotAvailable, match=r"set zookeeper\.tls\.…"),
+    ):
+        stranger.describe_topics()
 
 
 def test_a_cluster_that_gets_security_protects_what_is_in_zookeeper(tmp_path: Path) -> None:
@@ -485,10 +484,6 @@ def test_a_cluster_that_gets_security_protects_what_is_in_zookeeper(tmp_path: Pa
             producer.send(TOPIC, batch, 0).result(DEADLINE_S)
     for later in (settings, {}):  # what belongs to the cluster does so without security, too
         with sr.LocalCluster.start(brokers=1, directory=directory, config={**CONFIG, **later}) as cluster:
-            stranger = stranger_at(cluster)
-            with pytest.raises(NoAuthError):
-                stranger.get(f"/brokers/topics/{TOPIC}")
-            stranger.stop()
-            stranger.close()
+            assert not is_let_in(cluster)
             with sr.Reader(cluster.bootstrap, security=later) as reader:
                 assert [each.batch for each in reader.read(TOPIC)] == [batch]

@@ -12,7 +12,7 @@ from kazoo.security import ACL, ANYONE_ID_UNSAFE, Permissions
 
 import spark_replication as sr
 from spark_replication.errors import CorruptState, ReplicationError, RequestTimedOut
-from spark_replication.mirror.load import read_status
+from spark_replication.mirror.asking.load import read_status
 from spark_replication.model import TopicPartition
 from spark_replication.zk import paths
 from spark_replication.zk.session import Session

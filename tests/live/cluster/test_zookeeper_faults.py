@@ -12,7 +12,7 @@ from spark_replication.errors import ReplicationError, StartFailed
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer
 from spark_replication.model import PartitionState, TopicPartition
-from spark_replication.transport.actions import call
+from spark_replication.transport.flight.actions import call
 from spark_replication.zk import paths
 from spark_replication.zk.reading import Reading
 from spark_replication.zk.session import Session

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.admin import PartitionDescription
+from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.model import TopicPartition
 from tests.live.cluster.history import SCHEMA, Load
 from tests.waiting import eventually

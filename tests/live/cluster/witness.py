@@ -15,7 +15,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
-from spark_replication.transport.security import Security
+from spark_replication.transport.security.security import Security
 from tests.live.cluster.history import Load
 
 DEADLINE_S = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,6 @@ def cluster(spark: SparkSession) -> Iterator[sr.LocalCluster]:
 def topic(cluster: sr.LocalCluster, spark: SparkSession, request: pytest.FixtureRequest) -> Topic:
     """Of three partitions."""
     cluster.wait_healthy()
-    name = request.node.originalname
+    name = re.sub(r"\W+", "_", request.node.name).strip("_")
     cluster.admin.create_topic(name, SCHEMA, partitions=3)
     return Topic(cluster, spark, name)

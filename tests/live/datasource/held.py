@@ -25,7 +25,7 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from spark_replication.client.producer import Producer
+from spark_replication.client.producing.producer import Producer
 from spark_replication.spark.datasource import writing
 from spark_replication.spark.datasource.data_source import ReplicatedLog
 from spark_replication.spark.datasource.options import LogOptions

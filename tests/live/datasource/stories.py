@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_replication as sr
-from spark_replication.client.sender import Ack
+from spark_replication.client.producing.sender import Ack
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.spark.datasource.data_source import FORMAT
 
@@ -52,7 +52,7 @@ class Topic:
         return sorted(row["id"] for row in self.rows(**options).select("id").collect())
 
     def stream(self, **options: Any) -> DataFrame:
-        told = {"topic": self.name, "startingOffsets": "earliest", **_text(options)}
+        told = _text({"topic": self.name, "startingOffsets": "earliest", **options})
         return self.spark.readStream.format(FORMAT).options(**told).load()
 
     def write(self, rows: DataFrame, **options: Any) -> None:
@@ -78,4 +78,5 @@ def orders(first: int, rows: int) -> pa.RecordBatch:
 
 
 def _text(options: dict[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in options.items()}
+    """None: not given."""
+    return {name: str(value) for name, value in options.items() if value is not None}

@@ -15,7 +15,6 @@ from pyspark.sql import functions as sql
 import spark_replication as sr
 from spark_replication.admin.jobs.order_load import SCHEMA
 from spark_replication.admin.jobs.order_pipeline import orders_into
-from spark_replication.spark.session import delta_jars
 from tests.live.cluster.waiting import eventually
 from tests.live.datasource.stories import Topic
 
@@ -31,9 +30,8 @@ def python(*command: str) -> subprocess.Popen[str]:
 
 
 def submit(*command: str) -> subprocess.Popen[str]:
-    """By pyspark's own spark-submit, which gives errors out with the rest."""
-    jars = ",".join(map(str, delta_jars()))
-    conf = ("--master", "local[2]", "--conf", "spark.driver.memory=512m", "--jars", jars)
+    """By pyspark's own spark-submit, which gives errors out with the rest, as the guide prints it: no `--jars`."""
+    conf = ("--master", "local[2]", "--conf", "spark.driver.memory=512m")
     script = Path(sys.prefix) / "bin" / "spark-submit"
     return started(str(script), *conf, "--properties-file", "conf/spark-defaults.conf", *command)
 
@@ -87,8 +85,8 @@ def test_what_earlier_runs_put_into_a_table_counts_as_there(topic: Topic, spark:
     """And what a stop came into, of which Spark tells nothing: so the table is asked, not Spark."""
     table = str(tmp_path / "table")
 
-    def run() -> tuple[list[tuple[int, int]], int]:
-        told: list[tuple[int, int]] = []
+    def run() -> tuple[list[tuple[int, int | None]], int]:
+        told: list[tuple[int, int | None]] = []
         stream = orders_into(spark, table, topic=topic.name, options={}, follow=False)
         stream.run(Event(), lambda rows, behind: told.append((rows, behind)))
         return told, stream.rows_there()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.live.cluster.faults import kill
@@ -37,10 +37,14 @@ class Table:
         return query
 
     @property
-    def ids(self) -> list[int]:
+    def rows(self) -> list[Row]:
         if not DeltaTable.isDeltaTable(self._spark, self._path):
             return []
-        return sorted(row["id"] for row in self._spark.read.format("delta").load(self._path).collect())
+        return self._spark.read.format("delta").load(self._path).collect()
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows)
 
 
 @pytest.fixture
@@ -152,3 +156,34 @@ def test_leaders_may_die_under_a_stream_and_each_row_is_there_once(topic: Topic,
     eventually(lambda: len(table.ids) >= first, "all of it is in the table")
     query.stop()
     assert table.ids == list(range(first))
+
+
+def test_topics_that_a_pattern_matches_are_read_together_also_those_that_appear(topic: Topic, table: Table) -> None:
+    topic.fill(0)
+    pattern = {"topic": None, "subscribePattern": f"{topic.name}.*", "startingOffsets": "latest"}
+    query = table.go_on_taking(topic.stream(**pattern))
+    eventually(lambda: query.lastProgress is not None, "the query has begun")
+    late = topic.another("late")
+    late.fill(100, 110)
+    topic.fill(10)
+    eventually(lambda: table.ids == [*range(10, 20), *range(100, 120)], "what came, and all of the new topic")
+    query.stop()
+    late.fill(120)
+    table.take_what_is_there(topic.stream(**pattern))
+    assert table.ids == [*range(10, 20), *range(100, 130)]
+    assert {row["id"]: row["_topic"] for row in table.rows}[125] == late.name
+
+
+def test_a_stream_of_one_topic_goes_on_with_more_and_takes_so_many_offsets_at_a_time(
+    topic: Topic, table: Table
+) -> None:
+    topic.fill(0)
+    alone = topic.stream().selectExpr("*", "'' AS _topic")
+    table.take_what_is_there(alone)
+    more = topic.another("more")
+    more.fill(*range(100, 160, 10))
+    topic.fill(10)
+    several = {"topic": None, "subscribe": f"{topic.name},{more.name}", "maxOffsetsPerTrigger": 40}
+    query = table.take_what_is_there(topic.stream(**several))
+    assert [each.numInputRows for each in query.recentProgress if each.numInputRows] == [40, 30]
+    assert table.ids == [*range(20), *range(100, 160)]

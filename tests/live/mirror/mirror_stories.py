@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_replication.config import settings_from
-from spark_replication.core.controller.news import Complete, News, PartitionNews
+from spark_replication.core.controller.news import EverythingTold, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.brokers import BROKERS, BrokerRow
-from spark_replication.mirror.columns import Gone, Table
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.brokers import BROKERS, BrokerRow
+from spark_replication.mirror.tables.columns import Table, Tombstone
+from spark_replication.mirror.tables.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.model import PartitionState, Registration
 from tests.waiting import eventually
 
@@ -47,8 +47,8 @@ def row(told: PartitionCommand, zxid: int, *, active_epoch: int = NEVER_CONFIRME
     return PartitionRow(cluster_id=CLUSTER, command=told, zxid=zxid, told_ms=0, active_epoch=active_epoch)
 
 
-def gone(topic: str, partition: int, zxid: int) -> Gone:
-    return Gone(cluster_id=CLUSTER, key=(topic, partition), zxid=zxid, told_ms=0)
+def gone(topic: str, partition: int, zxid: int) -> Tombstone:
+    return Tombstone(cluster_id=CLUSTER, key=(topic, partition), zxid=zxid, told_ms=0)
 
 
 def changed(*told: tuple[PartitionCommand, int]) -> News:
@@ -57,7 +57,7 @@ def changed(*told: tuple[PartitionCommand, int]) -> News:
 
 def everything(zxid: int, *told: tuple[PartitionCommand, int], unreadable: Unreadable = ALL_READ) -> News:
     """As a controller tells that came to power at this zxid."""
-    return News(partitions=changed(*told).partitions, complete=Complete(zxid, unreadable))
+    return News(partitions=changed(*told).partitions, complete=EverythingTold(zxid, unreadable))
 
 
 def broker_row(broker: int, zxid: int, *, shutting_down: bool = False, port: int = 9_000) -> BrokerRow:
@@ -73,7 +73,7 @@ def broker_row(broker: int, zxid: int, *, shutting_down: bool = False, port: int
     return BrokerRow(cluster_id=CLUSTER, broker=broker, registration=registration, zxid=zxid, at_ms=0, told_ms=0)
 
 
-def write(path: str, table: Table[Any], live: Sequence[Any], dead: Sequence[Gone] = ()) -> None:
+def write(path: str, table: Table[Any], live: Sequence[Any], dead: Sequence[Tombstone] = ()) -> None:
     """As the mirror's thread writes it."""
     rows = table.rows(live, dead)
     DeltaFile(table, table.path(path), CLUSTER).merge(lambda _opened: rows)
@@ -81,11 +81,11 @@ def write(path: str, table: Table[Any], live: Sequence[Any], dead: Sequence[Gone
 
 def write_brokers(path: str, *live: BrokerRow, dead: Sequence[tuple[int, int]] = ()) -> None:
     """dead: ids and zxids."""
-    tombstones = [Gone(cluster_id=CLUSTER, key=(broker,), zxid=zxid, told_ms=0) for broker, zxid in dead]
+    tombstones = [Tombstone(cluster_id=CLUSTER, key=(broker,), zxid=zxid, told_ms=0) for broker, zxid in dead]
     write(path, BROKERS, live, tombstones)
 
 
-def write_partitions(path: str, *live: PartitionRow, dead: Sequence[Gone] = ()) -> None:
+def write_partitions(path: str, *live: PartitionRow, dead: Sequence[Tombstone] = ()) -> None:
     write(path, PARTITIONS, live, dead)
 
 

@@ -9,10 +9,10 @@ from chispa import assert_df_equality
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.load import load_partition_changes, load_partitions
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.asking.load import load_partition_changes, load_partitions
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.columns import Tombstone
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -23,7 +23,7 @@ def file(path: str) -> DeltaFile[PartitionRow]:
     return DeltaFile(PARTITIONS, PARTITIONS.path(path), CLUSTER)
 
 
-def merge(file: DeltaFile[PartitionRow], live: Sequence[PartitionRow], dead: Sequence[Gone] = ()) -> None:
+def merge(file: DeltaFile[PartitionRow], live: Sequence[PartitionRow], dead: Sequence[Tombstone] = ()) -> None:
     rows = PARTITIONS.rows(live, dead)
     file.merge(lambda _opened: rows)
 

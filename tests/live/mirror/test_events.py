@@ -12,10 +12,10 @@ import pytest
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import RequestTimedOut, StorageFailed
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.load import read_events, read_partitions, read_status
-from spark_replication.mirror.reading import is_one_of
+from spark_replication.mirror.asking.load import read_events, read_partitions, read_status
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.delta.reading import is_one_of
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, changed, command, everything, thread, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,16 +14,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_replication.config import settings_from
 from spark_replication.core.controller.news import News
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
-from spark_replication.mirror import delta_file, feed
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.facts import term_of
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.latest_rows import MUCH, LatestRows
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.status import STATUS
+from spark_replication.mirror.delta import delta_file
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.facts import term_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.status import STATUS
+from spark_replication.mirror.telling import feed
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
+from spark_replication.mirror.telling.latest_rows import MUCH, LatestRows
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
 from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, changed, command, everything, thread, wait_for
@@ -74,6 +77,31 @@ def test_a_decision_and_its_confirmation_arrive(path: str, start: Start) -> None
     assert (before["leader_epoch"], before["active_epoch"]) == (7, -1)
     assert (after["leader_epoch"], after["active_epoch"]) == (7, 7)
     assert (mirror.pending, mirror.lag_ms(), mirror.wants_all) == (0, 0, False)
+
+
+@pytest.mark.parametrize(("mode", "permissions"), [("700", 0o700), ("750", 0o750), ("", 0o705)])
+def test_the_folder_of_the_tables_has_the_mode_that_it_is_to_have(path: str, mode: str, permissions: int) -> None:
+    """Also if it was there before, with another one; without a setting it stays as it is."""
+    Path(path).mkdir()
+    Path(path).chmod(0o705)
+    mirror = MirrorThread(path, TELLER, settings_from({"mirror.files.mode": mode}))
+    mirror.tell(changed((command(), 10)))
+    mirror.flush(DEADLINE_S)
+    assert Path(path).stat().st_mode & 0o777 == permissions
+    assert len(stored(path)) == 1
+    mirror.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_nothing_is_written_into_anothers_folder_that_is_to_have_a_mode(path: str) -> None:
+    Path(path).mkdir()
+    os.chown(path, 65_534, -1)
+    mirror = MirrorThread(path, TELLER, settings_from({"mirror.files.mode": "700"}))
+    mirror.tell(changed((command(), 10)))
+    wait_for(lambda: mirror.error is not None)
+    assert "belongs to user 65534" in str(mirror.error)
+    mirror.close()
+    assert list(Path(path).iterdir()) == []
 
 
 def test_a_deleted_topic_leaves(path: str, start: Start) -> None:

@@ -19,9 +19,9 @@ import spark_replication as sr
 from spark_replication.core.routing import Routing
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.keys import key_bytes
-from spark_replication.mirror.routing import LeaderTable
+from spark_replication.mirror.asking.routing import LeaderTable
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.keys import key_bytes
 from spark_replication.model import TopicConfig
 from tests.live.mirror.mirror_stories import broker_row, command, gone, row, write_brokers, write_partitions
 

@@ -18,11 +18,11 @@ import spark_replication as sr
 from spark_replication.admin.mirror_agreement import verified
 from spark_replication.config import settings_from
 from spark_replication.errors import InvalidRequest, StorageFailed
-from spark_replication.mirror.delta_file import LOW_WATER, DeltaFile
-from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.mirror.load import read_partitions, read_status
-from spark_replication.mirror.object_store import StoreOptions, read_store_options
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.asking.load import read_partitions, read_status
+from spark_replication.mirror.delta.delta_file import LOW_WATER, DeltaFile
+from spark_replication.mirror.delta.object_store import StoreOptions, read_store_options
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, command, everything, row, wait_for
 from tests.live.mirror.object_store import MIRROR, SECRET, ObjectStore
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_replication.errors import StartFailed
-from spark_replication.spark.session import CLASSES, build_session, delta_jars
+import spark_replication as sr
+from spark_replication.spark.session import CLASSES, build_session
 
 REQUEST = 3  # of Spark's messages: a call that is answered
 TIMEOUT_S = 20.0
@@ -27,12 +27,7 @@ def test_it_has_delta_and_stays_on_this_host(spark: SparkSession) -> None:
 
 def test_a_second_call_gives_the_same_session(spark: SparkSession) -> None:
     assert build_session("again").sparkContext is spark.sparkContext
-
-
-def test_missing_jars_name_the_command_that_fetches_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    with pytest.raises(StartFailed, match="make setup"):
-        delta_jars()
+    assert sr.session().sparkContext is spark.sparkContext
 
 
 def test_it_starts_with_the_classes_that_setup_has_kept(spark: SparkSession) -> None:

@@ -15,17 +15,20 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 import spark_replication as sr
+from spark_replication.admin.notebook.spark_frames import mirrored_partitions
 from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.describing import described
 from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.events import EVENTS, EventRow
-from spark_replication.mirror.feed import Teller
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.status import STATUS, StatusRow
-from spark_replication.mirror.topics import TOPICS, TopicRow
+from spark_replication.mirror.tables.columns import Tombstone
+from spark_replication.mirror.tables.events import EVENTS, EventRow
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.status import STATUS, StatusRow
+from spark_replication.mirror.tables.topics import TOPICS, TopicRow
+from spark_replication.mirror.telling.feed import Teller
 from spark_replication.model import TopicConfig, TopicState
 from spark_replication.spark.views import changes_since, history
+from spark_replication.view.conditions import WORDS
 from tests.live.mirror.mirror_stories import (
     CLUSTER,
     broker_row,
@@ -39,12 +42,13 @@ from tests.live.mirror.mirror_stories import (
     write_brokers,
     write_partitions,
 )
+from tests.unit.view.described_conditions import KNOWN, cluster_with
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 VIEWS = (
     *("partitions", "brokers", "topics", "status", "routes", "events", "leaderships"),
-    *("leaderless", "under_min_isr", "under_replicated", "not_preferred"),
+    *("leaderless", "under_min_isr", "under_replicated", "moving", "not_preferred"),
 )
 
 
@@ -87,7 +91,7 @@ def spark(spark: SparkSession) -> Iterator[SparkSession]:
 
 def write_topic_and_status(path: str) -> None:
     topic = StoredTopic(state=TopicState(topic_id="first", partitions={}), version=1, config=TopicConfig(), zxid=9)
-    dead = Gone(cluster_id=CLUSTER, key=("old",), zxid=9, told_ms=0)
+    dead = Tombstone(cluster_id=CLUSTER, key=("old",), zxid=9, told_ms=0)
     write(path, TOPICS, [TopicRow(cluster_id=CLUSTER, name="orders", topic=topic, told_ms=0)], [dead])
     status = StatusRow(
         cluster_id=CLUSTER,
@@ -147,6 +151,20 @@ def test_each_view_answers_its_question(spark: SparkSession, path: str) -> None:
     assert found(spark, "SELECT partition FROM under_min_isr ORDER BY 1") == [(2,), (3,)]
     assert found(spark, "SELECT partition FROM under_replicated ORDER BY 1") == [(1,), (2,), (3,), (4,)]
     assert found(spark, "SELECT partition FROM not_preferred ORDER BY 1") == [(1,), (4,)]
+
+
+def test_sql_says_of_each_partition_what_all_others_say(spark: SparkSession, path: str) -> None:
+    (known,) = described(cluster_with(*KNOWN), None, None).topics
+    write_partitions(path, *(row(each, 10 + number) for number, each in enumerate(known.partitions)))
+    write_brokers(path)
+    write_topic_and_status(path)
+    sr.register(spark, mirror=path)
+    for condition in ("leaderless", "under_min_isr", "under_replicated", "moving"):
+        holds = [(number,) for number, each in enumerate(KNOWN) if condition in each.holds]
+        assert found(spark, f"SELECT partition FROM {condition} ORDER BY 1") == holds, condition
+    worst = [(WORDS[each.holds[0]],) for each in KNOWN]
+    shown = mirrored_partitions(spark, path).orderBy("partition").select("condition")
+    assert [tuple(each) for each in shown.collect()] == worst
 
 
 def test_who_led_at_a_time_and_why(spark: SparkSession, path: str) -> None:
@@ -287,4 +305,4 @@ def test_a_session_without_delta_is_told_what_it_lacks(path: str) -> None:
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     assert "INVALID_REQUEST: this Spark session has no Delta" in told.stdout
-    assert "build_session" in told.stdout
+    assert "make it by sr.session()" in told.stdout

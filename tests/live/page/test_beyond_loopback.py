@@ -27,7 +27,7 @@ EVERYWHERE = "0.0.0.0"
 TOPIC = "not-for-strangers"
 PATHS = (
     *("/", "/healthz", "/readyz", "/metrics", "/brokers/1/metrics", "/api/view", f"/api/topics/{TOPIC}"),
-    *(f"/api/topics/{TOPIC}/0", "/api/brokers/1", "/api/events", "/none"),
+    *(f"/api/topics/{TOPIC}/0", "/api/brokers/1", "/api/events", "/api/settings", "/api/acls", "/none"),
 )
 WITH_TOKEN = {"Authorization": f"Bearer {SECRET}"}
 TIMEOUT_S = 60.0
@@ -67,7 +67,7 @@ def page_command(bootstrap: str, host: str, settings: Mapping[str, Any]) -> subp
 @contextmanager
 def served(cluster: sr.LocalCluster, host: str, settings: Mapping[str, Any]) -> Iterator[str]:
     """Where it says that it serves."""
-    with page_command(cluster.zookeeper, host, settings) as process:
+    with page_command(cluster.bootstrap, host, settings) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().strip()

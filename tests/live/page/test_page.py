@@ -111,17 +111,38 @@ def photograph(tab: Tab, url: str, pictures: Path, name: str, text: str) -> None
 
 def test_a_healthy_cluster(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:
     photograph(tab, page, pictures, "healthy", "healthy")
+    cluster_id = cluster.admin.describe_cluster().cluster_id
+    assert cluster_id not in tab.text(), "long ids tell nobody anything"
+    assert cluster_id in tab.ask("document.getElementById('brand').title")
     for path, name, text in (
         ("#/partitions", "partitions", "The same as a list"),
         ("#/topics", "topics", "2 topics"),
         ("#/topics/orders", "topic", "amount"),
-        ("#/topics/orders/3", "partition", "in order of preference"),
+        ("#/topics/orders/3", "partition", "log start 0, high watermark 500, log end 500"),
         ("#/brokers", "brokers", "3 brokers"),
-        ("#/brokers/1", "broker", "What happened to it"),
+        ("#/brokers/1", "broker", cluster.brokers[1].log_dir),
         ("#/moves", "moves", "none."),
         ("#/events", "events", "create topic orders"),
+        ("#/settings", "settings", cluster_id),
+        ("#/acls", "acls", "ACLs do not count"),
+        ("#/topics/orders", "topic-settings", "min.insync.replicas"),
     ):
         photograph(tab, page + path, pictures, name, text)
+
+
+def test_the_guide(page: str, tab: Tab, pictures: Path) -> None:
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            tab.size(width, 900, is_dark=scheme == "dark")
+            for path, text in (
+                ("docs", "The guide"),
+                ("docs/operate.md", "leader elect"),
+                ("docs/security.md", "ca.key"),
+            ):
+                tab.open(page + path)
+                says(tab, text)
+                assert tab.ask("document.documentElement.scrollWidth") <= width, (path, width)
+                tab.picture(pictures / f"{Path(path).stem}-{width}-{scheme}.png")
 
 
 def test_the_keyboard_is_enough(page: str, tab: Tab) -> None:
@@ -167,7 +188,7 @@ def test_it_follows_a_failover_by_itself(cluster: sr.LocalCluster, page: str, ta
             lambda: all(each.leader not in (victim, None) for each in orders(cluster)), "others lead", timeout_s=30
         )
         elected_s, waits = time.monotonic(), ProcessorWaits(page_server(cluster), *tab.renderers())
-        says(tab, "not all in sync 60")
+        says(tab, "under replicated 61")
         follows_s, waited_s = time.monotonic() - elected_s, waits.so_far_s()
         sys.stderr.write(
             f"the page follows the election after {1_000 * follows_s:.0f} ms, {1_000 * waited_s:.0f} of which it "
@@ -175,8 +196,9 @@ def test_it_follows_a_failover_by_itself(cluster: sr.LocalCluster, page: str, ta
         )
         assert follows_s - waited_s < FOLLOWS_S
         assert tab.ask("window.neverLoadedAgain")
-        says(tab, f"broker {victim} is not registered")
+        says(tab, f"1 of 3 brokers is dead: {victim}")
         says(tab, f"because: broker {victim}")
+        assert "incarnation" not in tab.text(), "long ids tell nobody anything"
         photograph(tab, page, pictures, "killed", f"because: broker {victim}")
         photograph(tab, f"{page}#/brokers/{victim}", pictures, "killed-broker", "gone")
         photograph(tab, f"{page}#/events?kind=elections", pictures, "killed-elections", "elected")
@@ -211,10 +233,11 @@ def test_a_partition_that_waits_for_a_person(cluster: sr.LocalCluster, page: str
     cluster.kill_broker(victim)
     try:
         says(tab, "critical")
-        says(tab, "alone-0 has no leader")
+        says(tab, "1 partition without a leader (alone-0)")
         says(tab, "spark-replication leader elect")
-        photograph(tab, page, pictures, "waiting", "alone-0 has no leader")
+        photograph(tab, page, pictures, "waiting", "1 partition without a leader (alone-0)")
         photograph(tab, f"{page}#/topics/alone/0", pictures, "waiting-partition", "spark-replication leader elect")
+        says(tab, "none: waits for a dead broker that has every acknowledged record")
     finally:
         cluster.restart_broker(victim)
     show(tab, page, "healthy")

@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.page import served
 from spark_replication.page.served import ServedPage, is_told, read_url
+from spark_replication.process import logs
 from tests.live.cluster.faults import hang, kill
 from tests.unit.page.viewer import Viewer
+from tests.unit.transport.certificates import Authority, tls_settings
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -27,7 +30,10 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 NOBODY = "127.0.0.1:1"
 TIMEOUT_S = 60.0
 SOON_S = 3.0  # a question to the cluster may take 5 s
-PROCESS = (sys.executable, "-m", "spark_replication.page.process", f"--bootstrap={NOBODY}", "--host=127.0.0.1")
+PROCESS = (
+    *(sys.executable, "-m", "spark_replication.page.process", f"--log={os.devnull}"),
+    *(f"--bootstrap={NOBODY}", "--host=127.0.0.1"),
+)
 GUARD = """
 import sys, pathlib
 from spark_replication.config import Settings
@@ -88,6 +94,26 @@ def test_one_that_is_killed_is_started_again_where_it_was(tmp_path: Path, caplog
         eventually(lambda: pid_of(page) != first and answers(url), "it is served again", TIMEOUT_S)
         assert page.url == url
     assert "the page's process has ended (exit code -9): starting it again" in caplog.text
+
+
+def test_its_log_has_a_bound_whatever_strangers_make_it_say(tmp_path: Path) -> None:
+    """A request that is none has it write a line."""
+    log = tmp_path / served.LOG_FILE
+    with serving(tmp_path) as page:
+        url = page.wait_known(TIMEOUT_S)
+        assert url is not None
+        os.truncate(log, logs.FILE_BYTES_MAX)
+
+        def is_begun_anew() -> bool:
+            with socket.create_connection(
+                ("127.0.0.1", int(url.rstrip("/").rpartition(":")[2])), TIMEOUT_S
+            ) as stranger:
+                stranger.sendall(b"no HTTP\r\n\r\n")
+                stranger.recv(1 << 10)
+            return log.with_name(f"{log.name}.1").exists()
+
+        eventually(is_begun_anew, "its log is begun anew", TIMEOUT_S)
+        assert log.stat().st_size < logs.FILE_BYTES_MAX
 
 
 def test_one_that_hangs_is_killed_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +208,21 @@ def test_whatever_the_file_says_a_page_is_served(tmp_path: Path, text: str) -> N
     (tmp_path / "page").write_text(text)
     with serving(tmp_path) as page:
         assert answers(page.wait_known(TIMEOUT_S))
+
+
+def test_a_link_that_was_used_is_told_anew_to_this_user_alone(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = settings_from(tls_settings(authority, authority.issue("root"), mutual=True))
+    with serving(tmp_path, settings) as page:
+        link = page.wait_known(TIMEOUT_S)
+        assert link is not None
+        assert (read_url(tmp_path), (tmp_path / "page").stat().st_mode & 0o777) == (link, 0o600)
+        assert page.address == link.partition("login")[0], "which is what clients are told"
+        address = urlsplit(link)
+        assert Viewer(link).ask("/api/view").status == 401
+        assert Viewer(link).ask(f"{address.path}?{address.query}").status == 303
+        eventually(lambda: page.url not in (None, link) and read_url(tmp_path) == page.url, "the next link is told")
+        kill(pid_of(page))
+        before = page.url
+        eventually(lambda: page.url != before, "the next page has a link of its own", TIMEOUT_S)
+        assert page.address == link.partition("login")[0], "where it was"

@@ -34,7 +34,7 @@ def test_brokers_serve_their_executors_hosts_and_as_many_as_there_are(tmp_path: 
         assert len(brokers) == 3
         assert {file.host for file in brokers.values()} <= set(HOSTS)
         assert len({file.host for file in brokers.values()}) >= 2
-        with sr.Admin(application.found.zookeeper, security=settings) as admin:
+        with sr.Admin(application.found.zookeeper, security=settings | {"data.dir": str(application.data)}) as admin:
             admin.create_topic("orders", SCHEMA, partitions=3, replication_factor=2)
             host_of = {found.id: found.host for found in admin.describe_cluster().brokers}
             (topic,) = admin.describe_topics(["orders"])

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 import spark_replication as sr
 from spark_replication.admin.jobs.order_load import SCHEMA
-from spark_replication.mirror.reading import rows_of
+from spark_replication.mirror.delta.reading import rows_of
 from spark_replication.spark.session import delta_jars
 from spark_replication.spark.standalone import Standalone
 from tests.live.datasource.processes import descendants, kill_if_there

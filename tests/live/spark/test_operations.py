@@ -1,4 +1,4 @@
-"""README's operations part, done word for word on a cluster as its main job starts it."""
+"""The guide's page of operations, done word for word on a cluster as its main job starts it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.live.spark.waiting import left_behind, wait_for
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
-PART = (ROOT / "README.md").read_text().partition("### When something is wrong")[2].partition("\n### ")[0]
+PAGE = (ROOT / "spark_replication/guide/operate.md").read_text()
 SCHEMA = pa.schema([("id", pa.int64())])
 SETTINGS = {
     "min.insync.replicas": 1,
@@ -36,7 +36,7 @@ STOP_TIMEOUT_S = 90.0
 
 
 class Person:
-    """Whoever has README, a shell in `home`, and a driver that somebody started there."""
+    """Whoever has that page, a shell in `home`, and a driver that somebody started there."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -70,8 +70,8 @@ class Person:
         self._job = None
 
     def does(self, line: str, *, code: int | None = 0, answers: str = "") -> str:
-        """A line of README. code: None = whatever it exits with."""
-        assert line in PART.splitlines(), f"README does not say: {line}"
+        """A line of the page. code: None = whatever it exits with."""
+        assert line in PAGE.splitlines(), f"the page does not say: {line}"
         return self.tries(line, code=code, answers=answers)
 
     def tries(self, line: str, *, code: int | None = 0, answers: str = "") -> str:
@@ -123,7 +123,7 @@ def pid_of(home: Path, broker: int) -> int:
     return int(json.loads((home / f".data/logs/broker-{broker}/broker.json").read_text())["pid"])
 
 
-def test_an_operator_who_has_readme_alone(person: Person, tmp_path: Path) -> None:
+def test_an_operator_who_has_the_guide_alone(person: Person, tmp_path: Path) -> None:
     with sr.Admin(person.zookeeper) as admin, sr.Producer(person.zookeeper) as producer:
         admin.create_topic("orders", SCHEMA, partitions=6, replication_factor=2)
         for number in range(6):
@@ -143,7 +143,7 @@ def test_an_operator_who_has_readme_alone(person: Person, tmp_path: Path) -> Non
             wait_for("the follower", lambda: follower in {b["id"] for b in _live(person)})
 
             # Find the leaderless partition, see why, and elect.
-            assert "has no leader" in person.does("spark-replication health", code=2)
+            assert "without a leader (orders-" in person.does("spark-replication health", code=2)
             leaderless = person.does("spark-replication partitions --leaderless")
             assert "orders" in leaderless
             assert str(leader) in person.does("spark-replication topics describe orders")

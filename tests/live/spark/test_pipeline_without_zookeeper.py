@@ -103,7 +103,8 @@ def test_it_writes_to_leaders_through_their_deaths_and_loses_or_doubles_nothing(
             assert not reaches(network, host, int(port)), "the other host has no way to ZooKeeper"
         brokers = cluster.brokers()
         assert all(reaches(network, file.host, file.port) for file in brokers.values())
-        with sr.Admin(found.zookeeper, security=settings) as admin:
+        near = settings | {"data.dir": str(cluster.data)}
+        with sr.Admin(found.zookeeper, security=near) as admin:
             for topic in ("source", "target"):
                 admin.create_topic(topic, SCHEMA, partitions=PARTITIONS, replication_factor=3)
 
@@ -119,7 +120,7 @@ def test_it_writes_to_leaders_through_their_deaths_and_loses_or_doubles_nothing(
         pipeline.wait_for("copied")
         pipeline.wait_ended()
         for topic in ("source", "target"):
-            assert ids(found.zookeeper, topic, settings) == list(range(ROUNDS * ROWS)), topic
+            assert ids(found.zookeeper, topic, near) == list(range(ROUNDS * ROWS)), topic
         cluster.wait_healthy()
         cluster.stop()
     finally:

@@ -91,7 +91,7 @@ def test_wherever_guardians_come_to_be_no_broker_is_left_behind_and_none_is_made
         first = hosts.pids()
         assert sorted(first) == [1, 2, 3]
         assert len({host for host, _ in hosts.directories().values()}) == 3, "each is on a host of its own"
-        with sr.Admin(first_driver.found.zookeeper, security=settings) as admin:
+        with sr.Admin(first_driver.found.zookeeper, security=settings | {"data.dir": str(data)}) as admin:
             admin.create_topic("orders", SCHEMA, partitions=3, replication_factor=3)
 
         first_driver.kill()

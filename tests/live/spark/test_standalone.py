@@ -15,8 +15,8 @@ from spark_replication.errors import StaleLease
 from spark_replication.messages.actions import RENEW_LEASE
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.spark.standalone import Standalone
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.spark.applications import Application, lives

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.model import DirectoryIdentity
 from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
-from spark_replication.storage.broker_directory import write_identity
+from spark_replication.storage.directory.broker_directory import write_identity
 from tests.live.spark.waiting import left_behind, wait_for
 from tests.unit.page.viewer import Viewer
 from tests.unit.transport.test_security import token_settings
@@ -72,6 +73,14 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert {tuple(sorted(row["replicas"])) for row in partitions} == {(1, 2, 3)}
         brokers = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert [row["id"] for row in brokers] == [1, 2, 3]
+        shown = json.loads(command_line("settings", "show", "-b", cluster.zookeeper, "--format", "json"))
+        processes = ("controller", "broker 1", "broker 2", "broker 3")
+        of_data = {row["process"]: (row["value"], row["from"]) for row in shown if row["setting"] == "data.dir"}
+        assert of_data == dict.fromkeys(processes, (str(data), "--set"))
+        command_line("debug", "bundle", "-b", cluster.zookeeper, str(tmp_path / "it.tar.gz"))
+        with tarfile.open(tmp_path / "it.tar.gz") as archive:
+            logs = {name.partition("/data/")[2] for name in archive.getnames()}
+        assert {"driver.log", "zookeeper/log", *(f"logs/broker-{number}/broker.log" for number in (1, 2, 3))} <= logs
         page = next(line.split()[1] for line in log.read_text().splitlines() if line.startswith("page "))
         assert Viewer(page).ask("/readyz").status == 200
         with sr.connect(cluster.zookeeper) as connected:

@@ -15,7 +15,7 @@ from spark_replication.config import Settings, settings_from
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.spark import cluster as spark_cluster
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory

@@ -7,7 +7,7 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.zk.broker.store import BrokerStore
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 
@@ -41,8 +41,8 @@ class Cluster:
 
     def controller(
         self, on_deposed: Callable[[str], None] = lambda reason: None, session: Session | None = None
-    ) -> ControllerStore:
-        store = ControllerStore(session or self.session(), Settings(), on_deposed)
+    ) -> ZooKeeperControllerStore:
+        store = ZooKeeperControllerStore(session or self.session(), Settings(), on_deposed)
         self._closing.append(store.resign)
         return store
 

@@ -15,7 +15,7 @@ from kazoo.protocol.serialization import Close, Connect
 from spark_replication.core.law.writes import Group, GroupAnswer, PartitionWrite, TopicWrite
 from spark_replication.model import ABSENT, BrokerEpoch, PartitionState, Registration, TopicPartition, TopicState
 from spark_replication.zk.broker.store import BrokerStore
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.session import Session, SessionState
 
 DEADLINE_S = 20.0
@@ -44,7 +44,9 @@ class Heard:
         return self._told.qsize()
 
 
-def committed(store: ControllerStore, groups: Sequence[Group], timeout_s: float = DEADLINE_S) -> list[GroupAnswer]:
+def committed(
+    store: ZooKeeperControllerStore, groups: Sequence[Group], timeout_s: float = DEADLINE_S
+) -> list[GroupAnswer]:
     heard = Heard()
     store.commit(groups, heard)
     answers: list[GroupAnswer] = heard.take(timeout_s)
@@ -102,6 +104,7 @@ def register(
         rack=None,
         boot_id=boot_id,
         directory_mark=directory_mark,
+        files_uid=7,
         continues=continues,
     )
 

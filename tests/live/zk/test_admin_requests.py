@@ -13,7 +13,7 @@ from spark_replication.core.law.writes import DeletionMark, RequestRemoval, Stor
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import TopicPartition, TopicState, encode
 from spark_replication.zk import paths
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 
 from .helpers import Heard, committed, partition_write, topic_write
 
@@ -36,7 +36,7 @@ def person(cluster: Cluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def won(cluster: Cluster, name: str = "a") -> ControllerStore:
+def won(cluster: Cluster, name: str = "a") -> ZooKeeperControllerStore:
     store = cluster.controller()
     assert store.campaign(name, "127.0.0.1", 1)
     return store

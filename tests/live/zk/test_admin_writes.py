@@ -25,7 +25,7 @@ from spark_replication.core.law.writes import (
 )
 from spark_replication.model import ClusterSettings, TopicConfig, TopicPartition, TopicState, decode, encode
 from spark_replication.zk import paths
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.operations import Create, Delete, SetData
 
 from .helpers import Heard, Proxy, committed, partition_write, state, topic_write
@@ -47,7 +47,7 @@ ALL_OF_FOO = (
 )
 
 
-def won(cluster: Cluster, address: str | None = None) -> ControllerStore:
+def won(cluster: Cluster, address: str | None = None) -> ZooKeeperControllerStore:
     store = cluster.controller(session=cluster.session(address, session_timeout_ms=15_000))
     assert store.campaign("a", "127.0.0.1", 1)
     return store

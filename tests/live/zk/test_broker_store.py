@@ -15,7 +15,7 @@ from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch
 from spark_replication.model import BrokerEpoch, TopicPartition, encode
 from spark_replication.zk import paths
 from spark_replication.zk.broker.store import BrokerStore
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.operations import Create, Delete
 from tests.waiting import eventually
 
@@ -30,14 +30,14 @@ FOO = TopicPartition("foo", 0)
 
 
 @pytest.fixture
-def controller(cluster: Cluster) -> ControllerStore:
+def controller(cluster: Cluster) -> ZooKeeperControllerStore:
     store = cluster.controller()
     assert store.campaign("a", "127.0.0.1", 1)
     return store
 
 
 @pytest.fixture
-def leader(cluster: Cluster, controller: ControllerStore) -> BrokerStore:
+def leader(cluster: Cluster, controller: ZooKeeperControllerStore) -> BrokerStore:
     """Broker 1, at epoch 0, leads foo-0."""
     committed(controller, [(topic_write("foo"),), (partition_write("foo", 0),)])
     store = cluster.broker()
@@ -58,7 +58,7 @@ def isr_write(**changes: object) -> IsrWrite:
 
 
 def test_epochs_rise_by_one_and_the_chain_is_clean_while_each_continues_the_last(
-    cluster: Cluster, controller: ControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore
 ) -> None:
     epochs: list[tuple[int, int]] = []
     for continues in (None, 0, 1, None, 3, 3):  # the last names an earlier epoch
@@ -75,7 +75,7 @@ def test_epochs_rise_by_one_and_the_chain_is_clean_while_each_continues_the_last
 
 
 def test_a_registration_that_its_own_process_never_heard_of_breaks_no_chain(
-    cluster: Cluster, controller: ControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore
 ) -> None:
     clean_since = []
     for incarnation, continues in (("first", None), ("second", 0), ("second", 0), ("second", None), ("third", 0)):
@@ -87,7 +87,7 @@ def test_a_registration_that_its_own_process_never_heard_of_breaks_no_chain(
 
 
 def test_the_node_of_an_earlier_life_in_the_same_directory_is_replaced(
-    cluster: Cluster, controller: ControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore
 ) -> None:
     earlier, later = cluster.broker(), cluster.broker()
     register(earlier, 1)
@@ -103,7 +103,7 @@ def test_the_node_of_an_earlier_life_in_the_same_directory_is_replaced(
 
 @pytest.mark.parametrize("differs", [{"boot_id": "other"}, {"directory_mark": "other"}])
 def test_a_copied_directory_does_not_start(
-    cluster: Cluster, controller: ControllerStore, differs: dict[str, str]
+    cluster: Cluster, controller: ZooKeeperControllerStore, differs: dict[str, str]
 ) -> None:
     first = cluster.broker()
     registration, _ = register(first, 1)
@@ -112,14 +112,16 @@ def test_a_copied_directory_does_not_start(
     assert first.read_brokers().brokers == {1: registration}
 
 
-def test_two_that_register_at_once_get_an_epoch_each(cluster: Cluster, controller: ControllerStore) -> None:
+def test_two_that_register_at_once_get_an_epoch_each(cluster: Cluster, controller: ZooKeeperControllerStore) -> None:
     stores = [cluster.broker() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         epochs = sorted(epoch.epoch for _, epoch in pool.map(lambda store: register(store, 1), stores))
     assert epochs == [0, 1, 2, 3]
 
 
-def test_a_registration_whose_answer_is_lost_counts_once(cluster: Cluster, controller: ControllerStore) -> None:
+def test_a_registration_whose_answer_is_lost_counts_once(
+    cluster: Cluster, controller: ZooKeeperControllerStore
+) -> None:
     proxy = Proxy(cluster.address)
     broker = cluster.broker(proxy.address)
     with ThreadPoolExecutor(1) as pool:
@@ -158,7 +160,7 @@ def test_registering_again_in_one_session_leaves_nothing_behind(cluster: Cluster
 
 
 def test_zookeeper_tells_when_it_stored_the_registration(
-    cluster: Cluster, controller: ControllerStore, leader: BrokerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore, leader: BrokerStore
 ) -> None:
     stored_ms = leader.registered_ms()
     assert stored_ms is not None
@@ -193,7 +195,9 @@ def test_a_change_against_an_older_version_or_by_an_earlier_life_is_refused(
     assert refused_as_it_was(changed(leader, isr_write(broker_epoch=0)))
 
 
-def test_a_topic_made_again_is_not_this_one(cluster: Cluster, controller: ControllerStore, leader: BrokerStore) -> None:
+def test_a_topic_made_again_is_not_this_one(
+    cluster: Cluster, controller: ZooKeeperControllerStore, leader: BrokerStore
+) -> None:
     session = cluster.session()
     session.commit_now((Delete(paths.topic_id("id-foo"), -1), Create(paths.topic_id("id-again"))))
     assert changed(leader, isr_write()) == IsrRefused(None)
@@ -219,7 +223,7 @@ def test_an_isr_change_counts_more_than_its_notification(cluster: Cluster, leade
 
 
 def test_headless_changes_leave_no_notification(
-    cluster: Cluster, controller: ControllerStore, leader: BrokerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore, leader: BrokerStore
 ) -> None:
     controller.resign()
     session = cluster.session()
@@ -232,7 +236,7 @@ def test_headless_changes_leave_no_notification(
 
 
 def test_a_change_whose_answer_is_lost_is_unanswered_and_the_repeat_shows_it_was_stored(
-    cluster: Cluster, controller: ControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore
 ) -> None:
     committed(controller, [(topic_write("foo"),), (partition_write("foo", 0),)])
     proxy = Proxy(cluster.address)
@@ -252,7 +256,7 @@ def test_a_change_whose_answer_is_lost_is_unanswered_and_the_repeat_shows_it_was
 
 
 def test_changes_of_many_partitions_are_pipelined_each_with_its_own_answer(
-    cluster: Cluster, controller: ControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore
 ) -> None:
     count = 1_000
     committed(controller, [(topic_write("foo", count),), *((partition_write("foo", n),) for n in range(count))])
@@ -268,7 +272,7 @@ def test_changes_of_many_partitions_are_pipelined_each_with_its_own_answer(
 
 
 def test_assignments_and_metadata_are_read_whole(
-    cluster: Cluster, controller: ControllerStore, leader: BrokerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore, leader: BrokerStore
 ) -> None:
     committed(controller, [(topic_write("bar", 2),), (partition_write("bar", 1),)])
     commands, unreadable = leader.read_assigned(1)
@@ -287,7 +291,7 @@ def test_assignments_and_metadata_are_read_whole(
     assert set(everything.brokers.brokers) == {1}
 
 
-def test_ids_are_given_once(cluster: Cluster, controller: ControllerStore) -> None:
+def test_ids_are_given_once(cluster: Cluster, controller: ZooKeeperControllerStore) -> None:
     stores = [cluster.broker() for _ in range(4)]
     assert stores[0].allocate_broker_id() == 1
     with ThreadPoolExecutor(4) as pool:
@@ -310,7 +314,9 @@ def test_before_any_controller_there_is_no_cluster(cluster: Cluster) -> None:
     assert broker.cluster_info() == waiting.result()
 
 
-def test_a_stopping_broker_marks_its_own_registration_only(cluster: Cluster, controller: ControllerStore) -> None:
+def test_a_stopping_broker_marks_its_own_registration_only(
+    cluster: Cluster, controller: ZooKeeperControllerStore
+) -> None:
     earlier, later = cluster.broker(), cluster.broker()
     register(earlier, 1)
     register(later, 1)

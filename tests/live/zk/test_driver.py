@@ -20,8 +20,8 @@ from spark_replication.live.controller import host
 from spark_replication.live.controller.host import ControllerHost, Retinue
 from spark_replication.messages.actions import ADMIN_REQUESTS
 from spark_replication.messages.requests import Configure, CreateTopic
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.zk.controller import commit_pipeline, request_watch, watch
 from tests.live.zk.conftest import Cluster
 from tests.waiting import eventually

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.process.locked_process import wait_ended
 from spark_replication.process.loopback import free_ports
+from spark_replication.process.processes import wait_ended
 from spark_replication.zk.operations import Create, SetData
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server import layout

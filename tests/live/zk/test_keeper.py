@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spark_replication.process.locked_process import wait_ended
+from spark_replication.process.processes import wait_ended
 from spark_replication.zk.operations import Create
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory

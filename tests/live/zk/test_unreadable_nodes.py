@@ -16,7 +16,7 @@ from spark_replication.errors import CorruptState
 from spark_replication.model import TopicPartition, encode
 from spark_replication.zk import paths
 from spark_replication.zk.broker.store import BrokerStore
-from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.operations import SetData
 from tests.waiting import eventually
 
@@ -253,7 +253,7 @@ def test_only_these_two_end_a_candidacy(cluster: Cluster, stranger: Stranger, pa
         cluster.controller().campaign("new", "host", 2)
 
 
-def _watching(cluster: Cluster) -> tuple[ControllerStore, Heard]:
+def _watching(cluster: Cluster) -> tuple[ZooKeeperControllerStore, Heard]:
     controller, heard = cluster.controller(), Heard()
     assert controller.campaign("new", "host", 2) is not None
     controller.watch(heard)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process.locked_process import LockedProcess
+from spark_replication.process.processes import LockedProcess
 from spark_replication.zk.operations import Create
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory

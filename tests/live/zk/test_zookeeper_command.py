@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
 
-from spark_replication.config import Settings
+from spark_replication.config import settings_from
+from spark_replication.errors import BrokerNotAvailable
 from spark_replication.zk.login import read_login
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
@@ -88,19 +87,21 @@ def test_with_a_login_nobody_else_writes_there(directory: Path, tmp_path: Path) 
     assert started.returncode == 0, started.stderr
     found = EmbeddedZooKeeper.found_in(directory)
     assert found is not None
-    assert f"--set zookeeper.connect={found.address} --set zookeeper.auth.file={file}\n" in started.stdout
-    ours = read_login(Settings(zookeeper_auth_file=str(file)))
+    tls = directory / "tls"
+    named = {
+        "zookeeper.tls.ca.file": tls / "ca.pem",
+        "zookeeper.tls.certificate.file": tls / "client.pem",
+        "zookeeper.tls.key.file": tls / "client.key",
+    }
+    over_tls = "".join(f" --set {name}={path}" for name, path in named.items())
+    assert f"--set zookeeper.connect={found.address} --set zookeeper.auth.file={file}{over_tls}\n" in started.stdout
+    assert f"zk://{found.address}/spark_replication{over_tls}\n" in started.stdout
+    given = {"zookeeper.auth.file": str(file), **{name: str(path) for name, path in named.items()}}
+    ours = read_login(settings_from(given))
     Session.connect(found.address, "/x", session_timeout_ms=4_000, request_timeout_ms=10_000, login=ours).close()
-    stranger = KazooClient(hosts=found.address)
-    stranger.start(DEADLINE_S)
-    try:
-        with pytest.raises(NoAuthError):
-            stranger.create("/y")
-        with pytest.raises(NoAuthError):
-            stranger.create("/x/y")
-    finally:
-        stranger.stop()
-        stranger.close()
+    with pytest.raises(BrokerNotAvailable):
+        Session.connect(found.address, "/x", session_timeout_ms=4_000, request_timeout_ms=1_000)
+    assert [each["mode"] for each in status(directory)] == ["standalone"]
     refused = ran(directory, "--detach", f"--auth-file={tmp_path / 'nothing'}")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "zookeeper.auth.file" in refused.stderr

@@ -11,7 +11,7 @@ from spark_replication.messages.requests import ChangeAcls, Request, ToldAcls
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
-GIVEN = ACLS.each(["alice write topic orders", "* describe cluster"])
+GIVEN = ACLS.each(["alice write topic orders", "* describe cluster", "deny bob read prefix or from 10.0.0.0/8"])
 
 
 def test_the_list_has_super_users_first(run: Run, cluster: FakeCluster, asked: list[Request]) -> None:
@@ -19,9 +19,10 @@ def test_the_list_has_super_users_first(run: Run, cluster: FakeCluster, asked: l
     ran = run("acls", "list", "-b", cluster.bootstrap, "--format=json")
     assert (ran.exit, ran.err) == (0, "")
     assert json.loads(ran.out) == [
-        {"principal": "root", "right": "everything", "on": "", "name": ""},
-        {"principal": "alice", "right": "write", "on": "topic", "name": "orders"},
-        {"principal": "*", "right": "describe", "on": "cluster", "name": ""},
+        {"principal": "root", "effect": "allow", "right": "everything", "on": "", "name": "", "from": ""},
+        {"principal": "alice", "effect": "allow", "right": "write", "on": "topic", "name": "orders", "from": ""},
+        {"principal": "*", "effect": "allow", "right": "describe", "on": "cluster", "name": "", "from": ""},
+        {"principal": "bob", "effect": "deny", "right": "read", "on": "prefix", "name": "or", "from": "10.0.0.0/8"},
     ]
     assert "alice" in run("acls", "list", "-b", cluster.bootstrap).out
     assert asked == []
@@ -43,6 +44,14 @@ def test_one_is_added_or_removed(
     assert asked == [ChangeAcls(add=acls) if command == "add" else ChangeAcls(remove=acls)]
 
 
+@pytest.mark.parametrize("command", ["add", "remove"])
+def test_one_may_deny_and_be_of_a_place(run: Run, cluster: FakeCluster, asked: list[Request], command: str) -> None:
+    ran = run("acls", command, "-b", cluster.bootstrap, "--deny", "bob", "read", "prefix", "or", "--from", "10.0.0.0/8")
+    assert (ran.exit, ran.out, ran.err) == (0, "", "")
+    acls = GIVEN[2:]
+    assert asked == [ChangeAcls(add=acls) if command == "add" else ChangeAcls(remove=acls)]
+
+
 @pytest.mark.parametrize(
     ("words", "exit_", "why"),
     [
@@ -52,6 +61,7 @@ def test_one_is_added_or_removed(
         (("alice", "write", "topic"), 1, "'' names no topic"),
         (("alice", "write", "cluster"), 1, "write is no right on a cluster"),
         (("alice", "alter", "cluster", "c"), 1, "'c' names no cluster"),
+        (("alice", "alter", "cluster", "--from", "here"), 1, "'here' does not appear to be an IPv4 or IPv6 network"),
     ],
 )
 def test_what_is_no_acl_is_not_asked_for(

@@ -18,6 +18,7 @@ from spark_replication.messages.envelope import to_json
 from spark_replication.model import TopicPartition
 
 SIZE = Cluster(brokers=5, partitions=2_000)
+SIZES = [SIZE, pytest.param(Cluster(brokers=9, partitions=20_000), marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +35,14 @@ def told_bytes(state: ClusterState, cause: Cause, written: list[TopicPartition])
     return sum(len(to_json(command)) for _, command in announce(state, cause, written))
 
 
-@pytest.mark.parametrize("of", [SIZE, Cluster(brokers=9, partitions=20_000)])
+@pytest.mark.parametrize("of", SIZES)
 def test_what_is_told_at_a_takeover(costs: Costs, of: Cluster) -> None:
     state = cluster_of(of.partitions, range(1, of.brokers + 1))
     found = told_bytes(state, TookOver(), []) / 1e9
     assert amounts(costs, of)["a controller takes over: told to all"] == pytest.approx(found, rel=0.05, abs=0.01)
 
 
-@pytest.mark.parametrize("of", [SIZE, Cluster(brokers=9, partitions=20_000)])
+@pytest.mark.parametrize("of", SIZES)
 def test_what_is_written_and_told_when_a_broker_fails(costs: Costs, of: Cluster) -> None:
     state = cluster_of(of.partitions, range(1, of.brokers + 1))
     hosted = [partition for partition, stored in state.partitions.items() if FAILED in stored.state.isr]

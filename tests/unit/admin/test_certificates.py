@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from spark_replication.admin.certificates import ca_in, host_certificate, principal_certificate
 from spark_replication.config import settings_from
 from spark_replication.errors import InvalidConfig, InvalidRequest
-from spark_replication.transport.security import Security, read_security
-from spark_replication.transport.tls_channel import TlsChannel
+from spark_replication.process.certificates import ca_in, host_certificate, principal_certificate
+from spark_replication.transport.security.security import Security, read_security
+from spark_replication.transport.sockets.tls_channel import TlsChannel
 from tests.unit.admin.conftest import Run
 
 TIMEOUT_S = 10.0

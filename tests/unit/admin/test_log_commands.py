@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.storage.index import ENTRY_BYTES
+from spark_replication.storage.format.index import ENTRY_BYTES
 from tests.unit.admin.conftest import Run
 from tests.unit.storage.storage_stories import files_of, log_in, prepared
 

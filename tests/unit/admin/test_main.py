@@ -38,6 +38,35 @@ def test_each_has_a_help(run: Run, path: tuple[str, ...]) -> None:
     assert not said.strip().startswith("Options:")
 
 
+def test_the_help_says_what_each_does_in_a_whole_sentence(run: Run) -> None:
+    shown = run("--help")
+    assert "..." not in shown.out.partition("\n")[2]
+    headings = [line for line in shown.out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings[0] == "Options:"
+    assert len(headings) > 5, "by what people want to do"
+    listed = [line.split()[0] for line in shown.out.splitlines() if line[:2] == "  " and line[2:3].strip()]
+    for name in cli.list_commands(click.Context(cli)):
+        assert listed.count(name) == 1, name
+
+
+@pytest.mark.parametrize("group", ["topics", "brokers"])
+def test_list_is_another_word_for_a_listing(run: Run, group: str) -> None:
+    refused = run(group, "list", "--wait-for-cluster", "0", "-b", "127.0.0.1:1")
+    assert (refused.exit, refused.out) == (1, "")
+    assert "nobody has answered at '127.0.0.1:1'" in refused.err
+    assert (run(group, "lst", "-b", "127.0.0.1:1").exit, run(group, "list", "list").exit) == (2, 2)
+
+
+def test_the_settings_are_listed_by_list_too(run: Run) -> None:
+    assert run("settings", "list", "--format=json").out == run("settings", "--format=json").out
+
+
+def test_a_negative_limit_is_no_option(run: Run) -> None:
+    refused = run("quotas", "set", "alice", "streams", "-5", "-b", "127.0.0.1:1")
+    assert (refused.exit, refused.out) == (2, "")
+    assert "-5 is not in the range x>=1" in refused.err
+
+
 def test_a_command_that_there_is_not_is_wrong_usage_with_a_hint(run: Run) -> None:
     refused = run("helth")
     assert (refused.exit, "No such command 'helth'" in refused.err) == (2, True)

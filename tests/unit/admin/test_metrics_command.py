@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking.admin import Admin
 from spark_replication.errors import NotController
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster

@@ -11,13 +11,13 @@ import pytest
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.core.controller.origin import Origin
 from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.events import EVENTS, EventRow, text_of
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.paths import DEFAULT_PATH
-from spark_replication.mirror.status import STATUS, StatusRow
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.delta.paths import DEFAULT_PATH
+from spark_replication.mirror.tables.events import EVENTS, EventRow, text_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
-from spark_replication.process.clock import now_ms
+from spark_replication.process.threads import now_ms
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster

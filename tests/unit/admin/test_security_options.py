@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.transport.token import CLIENT
-from spark_replication.transport.tokens import read_tokens
+from spark_replication.transport.proofs.token import CLIENT
+from spark_replication.transport.proofs.tokens import read_tokens
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.transport.test_security import SECRET, token_settings

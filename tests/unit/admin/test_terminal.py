@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_replication.admin.cli.listing import show, tell_error
-from spark_replication.process.terminal import harmless, harmless_json
+from spark_replication.process.logs import harmless, harmless_json
 
 STEERING = ["\x1b[2J", "\x1b]52;c;aGk=\x07", "\x9b31m", "a\rb", "\u202egnp.exe", "\u200bx", "\ufeff"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
 from spark_replication.core.moves.moves import Move, Plan
 from spark_replication.errors import ReplicationError
 

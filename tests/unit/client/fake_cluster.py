@@ -7,6 +7,7 @@ idempotent producers are recognised by the same code as in a real broker.
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +21,12 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
-from spark_replication.core.replica.producers import Place, Producers
+from spark_replication.core.replica.producers import OffsetSpan, Producers
 from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import LogView
 from spark_replication.core.routing import NO_CHOICE
 from spark_replication.core.topic_pages import page_of
-from spark_replication.engine.reads import is_over
+from spark_replication.engine.replica.reads import is_over
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
@@ -47,6 +48,8 @@ from spark_replication.messages.actions import (
     DESCRIBE_QUOTAS,
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
+    DESCRIBE_SETTINGS,
+    DESCRIBE_TOKENS,
     DESCRIBE_TOPICS,
     INTRODUCE,
     METADATA,
@@ -75,7 +78,16 @@ from spark_replication.messages.lane import (
     WelcomeFrame,
 )
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
-from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
+from spark_replication.messages.observing import (
+    DescribePage,
+    DescribeSettings,
+    DescribeTokens,
+    GetMetrics,
+    KnownTokens,
+    MetricsText,
+    PageDescription,
+    ToldSettings,
+)
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, Piece, WantedRange
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import ErrorFrame
@@ -87,14 +99,16 @@ from spark_replication.messages.requests import (
     ToldQuotas,
 )
 from spark_replication.model import PartitionState, PossibleLoss, Registration, TopicConfig, TopicPartition
-from spark_replication.process.clock import now_ms
-from spark_replication.storage.batches import schema_to_bytes, serialized, topic_schema
-from spark_replication.storage.index import NO_PRODUCER, IndexEntry, encode_entry
-from spark_replication.transport.frames import FrameReceiver, Part, ReceivedFrame, encoded, hang_up, send
-from spark_replication.transport.handshake import admitted
-from spark_replication.transport.tickets import Tickets
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.process.threads import now_ms
+from spark_replication.storage.format.batches import schema_to_bytes, serialized, topic_schema
+from spark_replication.storage.format.index import NO_PRODUCER, IndexEntry, encode_entry
+from spark_replication.transport.proofs.answer_proofs import NONCE_HEADER, Question, nonce_of
+from spark_replication.transport.proofs.call_check import TICKET_SCHEME
+from spark_replication.transport.proofs.handshake import admitted
+from spark_replication.transport.proofs.tickets import Tickets
+from spark_replication.transport.proofs.token import AUTHORIZATION, Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.sockets.frames import FrameReceiver, Part, ReceivedFrame, encoded, hang_up, send
 from tests.unit.client.tcp_proxy import TcpProxies
 
 REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
@@ -151,7 +165,7 @@ class FakeLog:
         """An unclean election: so many batches are left."""
         self.batches, self.leader_epoch, self.producers = self.batches[:count], leader_epoch, Producers()
         for each in self.batches:
-            of, place = each.metadata, Place(each.base_offset, each.base_offset + each.batch.num_rows - 1)
+            of, place = each.metadata, OffsetSpan(each.base_offset, each.base_offset + each.batch.num_rows - 1)
             assert of.producer is not None
             assert of.sequence is not None
             self.producers.wrote(of.producer, of.epoch, of.sequence, place)
@@ -177,13 +191,13 @@ class FakeLog:
     def offset_of_time(self, timestamp_ms: int) -> int:
         return next((each.base_offset for each in self.batches if each.timestamp_ms >= timestamp_ms), self.end)
 
-    def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Place:
+    def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> OffsetSpan:
         assert metadata.producer is not None
         assert metadata.sequence is not None
         known = self.producers.check(metadata.producer, metadata.epoch, metadata.sequence, rows=batch.num_rows, crc=0)
         if known is not None:
             return known
-        place = Place(self.end, self.end + batch.num_rows - 1)
+        place = OffsetSpan(self.end, self.end + batch.num_rows - 1)
         self.batches.append(StoredBatch(batch, place.base_offset, self.leader_epoch, metadata, self.now_ms))
         self.producers.wrote(metadata.producer, metadata.epoch, metadata.sequence, place)
         return place
@@ -202,6 +216,11 @@ class FakeCluster:
         self.impostors: set[int] = set()
         #: Once a broker's lane has let somebody not in.
         self.after_refusal: Callable[[], None] = lambda: None
+        #: What each broker, and the controller as the broker that it is, says of tokens.
+        self.known_tokens: Callable[[int, DescribeTokens], KnownTokens] = lambda _broker, asked: KnownTokens(
+            marks=asked.marks, trouble=""
+        )
+        self.files_uid: int | None = os.geteuid()  # to whom the files of brokers belong, as they say
         self.acls = ToldAcls(acls=(), super_users=())
         self.quotas = ToldQuotas(quotas=(), count=False)
         self.asked_metadata = 0
@@ -215,6 +234,7 @@ class FakeCluster:
         self.batch_bytes_max = 16 << 20
         self.hosted: tuple[int, ...] | None = None  # who has replicas; None: every broker
         self.in_sync: set[int] | None = None  # None: every replica
+        self.registered: set[int] | None = None  # None: every broker
         self.adding: dict[TopicPartition, tuple[int, ...]] = {}
         self.serving = True
         self.closed = False
@@ -230,6 +250,8 @@ class FakeCluster:
         self.asked_events: list[DescribeEvents] = []
         self.page: str | None = None
         self.tells_page = True  # a controller of an older version does not
+        #: What each broker, and the controller as the broker that it is, tells of its settings. None: an older one.
+        self.settings: Callable[[int, DescribeSettings], ToldSettings] | None = None
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
@@ -285,7 +307,11 @@ class FakeCluster:
             controller = None if self.controller is None else self.brokers[self.controller].address
             return Metadata(
                 cluster_id="fake",
-                brokers={id_: broker.registration for id_, broker in self.brokers.items()},
+                brokers={
+                    id_: broker.registration
+                    for id_, broker in self.brokers.items()
+                    if self.registered is None or id_ in self.registered
+                },
                 controller=controller,
                 topics=tuple(
                     TopicMetadata(
@@ -335,28 +361,47 @@ class FakeCluster:
         )
 
 
+class _Heard(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, headers: Mapping[str, list[str]]) -> None:
+        super().__init__()
+        self.headers = headers
+
+
+class _Hears(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Heard:
+        return _Heard({name.lower(): values for name, values in headers.items()})
+
+
 class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, cluster: FakeCluster, id_: int) -> None:
-        super().__init__("grpc://127.0.0.1:0")
+        super().__init__("grpc://127.0.0.1:0", middleware={"hears": _Hears()})
         self.id = id_
         self.cluster = cluster
         self.frozen_metadata: Metadata | None = None  # what a broker that hears nothing goes on saying
         self.other_replication_port: int | None = None  # told in place of its own
         self.lane = FakeLane(self)
         self.proxy = TcpProxies(self.port, self.lane.port)
-        tickets = Tickets(self.tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
+        self._tickets = tickets = Tickets(self.tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
         self._answers: dict[str, Callable[[bytes], msgspec.Struct]] = {
             INTRODUCE.name: lambda body: tickets.challenge(from_json(body, Introduce)),
             PROVE.name: lambda body: tickets.admitted(from_json(body, Prove)),
             DESCRIBE_ACLS.name: lambda _body: cluster.acls,
             DESCRIBE_QUOTAS.name: lambda _body: cluster.quotas,
+            DESCRIBE_TOKENS.name: lambda body: cluster.known_tokens(self.id, from_json(body, DescribeTokens)),
         }
 
     @property
     def registration(self) -> Registration:
         port, replication_port = self.proxy.ports
         told = self.other_replication_port or replication_port
-        return Registration(host="127.0.0.1", port=port, replication_port=told, epoch=1, incarnation="one")
+        return Registration(
+            host="127.0.0.1",
+            port=port,
+            replication_port=told,
+            epoch=1,
+            incarnation="one",
+            files_uid=self.cluster.files_uid,
+        )
 
     def tokens_of(self, *, is_of_cluster: bool = False) -> Tokens | None:
         return Tokens.of(Token("of-somebody-else")) if self.id in self.cluster.impostors else self.cluster.tokens
@@ -372,7 +417,21 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         ending.start()
         ending.join(5)
 
-    def do_action(self, context: object, action: flight.Action) -> list[bytes]:
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        """With a proof, if the caller wants one."""
+        headers = context.get_middleware("hears").headers
+        nonce, shown = nonce_of(headers.get(NONCE_HEADER, [])), headers.get(AUTHORIZATION, [""])[0]
+        caller, tokens = self._tickets.caller(shown.removeprefix(TICKET_SCHEME)), self.tokens_of()
+        token = None if caller is None or tokens is None else tokens.of_mark(caller.mark)
+        if nonce is None or caller is None or token is None:
+            return [self._answer(action)]
+        question = Question(token.session_key(caller.session), nonce, action.type, action.body.to_pybytes())
+        try:
+            return question.answered(self._answer(action))
+        except flight.FlightServerError as error:
+            return question.answered(str(error).encode(), is_error=True)
+
+    def _answer(self, action: flight.Action) -> bytes:
         body = action.body.to_pybytes()
         with _told():
             if action.type in self._answers:
@@ -394,6 +453,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             elif action.type == DESCRIBE_PAGE.name and self.cluster.tells_page:
                 from_json(body, DescribePage)
                 answer = PageDescription(url=self.cluster.page)
+            elif action.type == DESCRIBE_SETTINGS.name and self.cluster.settings is not None:
+                answer = self.cluster.settings(self.id, from_json(body, DescribeSettings))
             elif action.type == DESCRIBE_RANGES.name:
                 wanted = from_json(body, DescribeRanges).ranges
                 answer = FoundRanges(ranges=tuple(self._range(each) for each in wanted))
@@ -403,7 +464,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer = self.cluster.carry_out(self, from_json(body, REQUESTS[action.type]))
             else:
                 raise InvalidRequest(f"no action {action.type}")
-            return [to_json(answer)]
+            return to_json(answer)
 
     def _range(self, wanted: WantedRange) -> FoundRange:
         log = self.cluster.logs[wanted.topic_partition]
@@ -436,7 +497,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def _page(self, asked: DescribeTopics) -> TopicPage:
         known = {each.name: each for each in (self.frozen_metadata or self.cluster.metadata(asked.topics)).topics}
         counts = {name: len(each.partitions) for name, each in known.items()}
-        return page_of(asked, counts, lambda names: [known[name] for name in names])
+        return page_of(asked, counts, lambda names: [known[name] for name in names], lambda _topic: True)
 
     def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
         found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))
@@ -606,6 +667,8 @@ class FakeLane:
                 send(connection, encoded(ErrorFrame(error=error.code, message=error.message)))
                 self._broker.cluster.after_refusal()
                 return
+            except InvalidRequest:
+                return  # a stranger, such as a broker of another test that looks for a dead one, which had this port
             send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
             frames = receiver.whole()
             while True:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
-from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
 from spark_replication.core.moves.moves import Move, Plan
 from spark_replication.errors import (
     ElectionNotNeeded,

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client.best_told import best_told
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.routes import Routes
+from spark_replication.client.finding.best_told import best_told
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, NotController
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
 from spark_replication.model import TopicConfig

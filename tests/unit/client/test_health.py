@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from spark_replication.client.health import Health, health_of
+from spark_replication.client.asking.health import Health, health_of
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, partition_face
 from tests.unit.page.page_cluster import WITHOUT_3

@@ -9,13 +9,13 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from spark_replication.client import lane as lanes
-from spark_replication.client.lane import AT_ONCE, Lane, LeaderLink, Outgoing
+from spark_replication.client.producing import lane as lanes
+from spark_replication.client.producing.lane import AT_ONCE, Lane, LeaderLink, Outgoing
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.lane import PutAnswer
-from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 
 ROUTE = Route(
     topic="orders", partition=0, topic_id="id", leader=1, leader_epoch=0, address="127.0.0.1:1", replication_port=2

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from spark_replication.client import leaders
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.leaders import Leaders
-from spark_replication.client.routes import Routes
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.producing import leaders
+from spark_replication.client.producing.leaders import Leaders
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, LeaderNotAvailable, ReplicationError
 from spark_replication.model import TopicPartition

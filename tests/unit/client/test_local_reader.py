@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
-from spark_replication.storage import batches
-from spark_replication.storage.batches import TopicSchema, prepare
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.stored_log import StoredSegment
+from spark_replication.storage.directory.stored_log import StoredSegment
+from spark_replication.storage.format import batches
+from spark_replication.storage.format.batches import TopicSchema, prepare
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.storage_stories import WIDENED, WIDER, log_in, prepared, rows
 
 TIMES_MS = (1_000, 3_000, 2_000, 4_000, 4_000, 5_000)  # of six batches of three rows; the third's clock was behind

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from spark_replication.client.bootstrap import MirroredBrokers, NamedCluster, parse_bootstrap
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.producer import Producer
-from spark_replication.client.routes import Routes
+from spark_replication.client.finding.bootstrap import MirroredBrokers, NamedCluster, parse_bootstrap
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.producing.producer import Producer
 from spark_replication.errors import BrokerNotAvailable, WrongCluster
-from spark_replication.mirror.brokers import BrokerRow
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.brokers import BrokerRow
+from spark_replication.mirror.tables.status import STATUS, StatusRow
 from tests.live.mirror.mirror_stories import CLUSTER, broker_row, write_brokers
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster
 from tests.unit.client.test_producer import numbers
@@ -140,7 +142,7 @@ def test_whoever_has_the_port_of_a_broker_that_a_table_names_is_not_believed(clu
 
 def test_a_table_of_several_clusters_says_so(cluster: FakeCluster, path: str) -> None:
     write_brokers(path, broker_row(1, 1), *fake_rows(cluster, 2, 2))
-    with pytest.raises(BrokerNotAvailable, match=rf"names brokers of the clusters \['{CLUSTER}', 'fake'\]"):
+    with pytest.raises(BrokerNotAvailable, match=rf"are of the clusters \['{CLUSTER}', 'fake'\]"):
         named(path)
 
 
@@ -161,10 +163,47 @@ def test_an_error_names_the_table_that_was_tried(path: str) -> None:
         Routes(f"delta:{path}").route("orders", 0, Deadline(5_000))
 
 
+def write_status(path: str, controller: str, *, cluster_id: str = CLUSTER, epoch: int = 1) -> None:
+    row = StatusRow(
+        cluster_id=cluster_id,
+        controller=controller,
+        controller_epoch=epoch,
+        zxid=1,
+        event=1,
+        as_of_ms=1,
+        lag_ms=0,
+        heartbeat_ms=10_000,
+        problems=(),
+    )
+    DeltaFile(STATUS, STATUS.path(path), cluster_id).merge(lambda _opened: STATUS.rows([row], []))
+
+
+def test_the_tables_name_the_controller_too(path: str) -> None:
+    write_brokers(path, broker_row(1, 1))
+    write_status(path, "h:1")
+    assert parse_bootstrap(f"delta:{path}").cluster(TIMEOUT_MS) == NamedCluster(["host1:9001"], CLUSTER, "h:1")
+    write_status(path, "h:2", epoch=2)
+    write_brokers(path, dead=[(1, 2)])
+    assert parse_bootstrap(f"delta:{path}").cluster(TIMEOUT_MS) == NamedCluster([], CLUSTER, "h:2")
+
+
+def test_the_controller_of_another_cluster_is_not_theirs(path: str) -> None:
+    write_brokers(path, broker_row(1, 1))
+    write_status(path, "h:1", cluster_id="another")
+    assert parse_bootstrap(f"delta:{path}").cluster(TIMEOUT_MS) == NamedCluster(["host1:9001"], CLUSTER, None)
+
+
+def test_where_no_broker_lives_the_controller_of_the_tables_is_asked(cluster: FakeCluster, path: str) -> None:
+    write_brokers(path, *fake_rows(cluster, 1, 1))
+    write_brokers(path, dead=[(1, 2)])
+    write_status(path, cluster.brokers[2].address, cluster_id="fake")
+    assert sorted(Routes(f"delta:{path}").metadata((), Deadline(20_000)).brokers) == sorted(cluster.brokers)
+
+
 def test_who_needs_no_table_does_not_load_delta() -> None:
     program = (
-        "import sys; import spark_replication.client.producer, spark_replication.client.reader; "
-        "from spark_replication.client.bootstrap import parse_bootstrap; parse_bootstrap('delta:/tables'); "
+        "import sys; import spark_replication.client.producing.producer, spark_replication.client.reading.reader; "
+        "from spark_replication.client.finding.bootstrap import parse_bootstrap; parse_bootstrap('delta:/tables'); "
         "print(sorted({'deltalake', 'pyspark'} & sys.modules.keys()))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client import nearby, reader
-from spark_replication.client.nearby import is_nearby
-from spark_replication.client.reader import Reader
+from spark_replication.client.reading import nearby, reader
+from spark_replication.client.reading.nearby import is_nearby
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import InvalidRequest, NotReady, UnknownTopicOrPartition
 from spark_replication.messages.ranges import FoundRange, ReplicaFolder
 from spark_replication.messages.records import BatchMetadata
-from spark_replication.storage.batches import TopicSchema, prepare
-from spark_replication.storage.replica_folder import replica_folder
-from spark_replication.storage.segment import DATA, INDEX
+from spark_replication.storage.directory.replica_folder import replica_folder
+from spark_replication.storage.format.batches import TopicSchema, prepare
+from spark_replication.storage.log.segment import DATA, INDEX
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
 from tests.unit.storage.storage_stories import StoryLog, log_in
 
@@ -115,6 +115,16 @@ def _not_to_be_asked(_broker: FakeBroker, found: FoundRange) -> FoundRange:
 def test_another_folder_is_not_read(cluster: FakeCluster, folder: Path, log: StoryLog, otherwise: object) -> None:
     assert isinstance(otherwise, dict)
     tell(cluster, folder, **otherwise)
+    assert read(cluster, stop=12) == ALL
+    assert cluster.served == [1] * 4
+
+
+@pytest.mark.parametrize("files_uid", [os.geteuid() + 1, None])
+def test_a_folder_of_another_user_than_the_brokers_is_not_read(
+    cluster: FakeCluster, log: StoryLog, files_uid: int | None
+) -> None:
+    """Whatever the answer says. A broker of an earlier release does not say whose files it has."""
+    cluster.files_uid = files_uid
     assert read(cluster, stop=12) == ALL
     assert cluster.served == [1] * 4
 

@@ -11,11 +11,11 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from spark_replication.client import lane as lanes
-from spark_replication.client import producer as producers
-from spark_replication.client import sender as senders
-from spark_replication.client.producer import BATCH_BYTES, Producer
-from spark_replication.client.sender import SEND_BYTES, Ack, Identity
+from spark_replication.client.producing import lane as lanes
+from spark_replication.client.producing import producer as producers
+from spark_replication.client.producing import sender as senders
+from spark_replication.client.producing.producer import BATCH_BYTES, Producer
+from spark_replication.client.producing.sender import SEND_BYTES, Ack, Identity
 from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
     AuthenticationFailed,
@@ -35,10 +35,10 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
-from spark_replication.storage import batches
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.storage.format import batches
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import Security
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog
 from tests.waiting import eventually
 

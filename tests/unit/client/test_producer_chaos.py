@@ -9,8 +9,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import SEND_BYTES, Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import SEND_BYTES, Ack
 from spark_replication.errors import BatchTooLarge, NotEnoughReplicas, NotLeader, Overloaded, ReplicationError
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster

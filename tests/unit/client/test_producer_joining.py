@@ -10,8 +10,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import SEND_BYTES, Ack
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import SEND_BYTES, Ack
 from spark_replication.errors import BatchTooLarge, ReplicationError, RequestTimedOut
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeCluster

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_replication.client import lane as lanes
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack, Identity
+from spark_replication.client.producing import lane as lanes
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.sender import Ack, Identity
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.records import KEPT_PRODUCER
-from spark_replication.storage import batches
+from spark_replication.storage.format import batches
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_producer import WAIT_S, failure, numbers, offsets, send
 

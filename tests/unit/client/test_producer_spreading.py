@@ -13,12 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.placing import Rounds
-from spark_replication.client.producer import Producer
-from spark_replication.client.rows import Rows
-from spark_replication.client.sender import Ack, Identity
+from spark_replication.client.producing.placing import Rounds
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.producing.rows import Rows
+from spark_replication.client.producing.sender import Ack, Identity
 from spark_replication.errors import InvalidRequest, NotEnoughReplicas, ReplicationError, SchemaMismatch
-from spark_replication.mirror.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import crc32_of, key_bytes
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster
 from tests.unit.client.test_producer import WAIT_S, failure, numbers
 

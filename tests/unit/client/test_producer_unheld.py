@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.client.producer import Producer
+from spark_replication.client.producing.producer import Producer
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster
 from tests.unit.client.test_producer import WAIT_S, numbers, offsets, send
 from tests.waiting import eventually

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producer import Producer
-from spark_replication.client.reader import Reader
+from spark_replication.client.producing.producer import Producer
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.model import TopicPartition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import threading
 import time
@@ -14,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.log_batch import LogBatch
-from spark_replication.client.reader import Preference, Reader, _in_one_schema
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.client.reading.read_connections import ReadAnswer
+from spark_replication.client.reading.reader import Preference, Reader, _in_one_schema
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
@@ -29,11 +31,12 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicConfig, TopicPartition
-from spark_replication.storage import batches
-from spark_replication.storage.batches import schema_to_bytes
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.ports import LogSlice
+from spark_replication.storage.format import batches
+from spark_replication.storage.format.batches import schema_to_bytes
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import Security
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog, StoredBatch
 from tests.waiting import eventually
 
@@ -186,6 +189,23 @@ def test_a_gap_is_an_error(cluster: FakeCluster, reader: Reader) -> None:
     del cluster.log().batches[1]
     with pytest.raises(CorruptLog, match="offset 3 was next, but the broker sent 6"):
         list(reader.read("orders", 0))
+
+
+def test_what_came_before_a_damaged_answer_is_not_given_again(
+    cluster: FakeCluster, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was damaged on its way: asked again, the broker looks at the checksums before it sends."""
+    write(cluster, 3)
+    whole, answers = ReadAnswer.records, itertools.count()
+
+    def damaged_once(answer: ReadAnswer) -> LogSlice | None:
+        if next(answers) == 1:
+            raise CorruptLog("a batch does not have its CRC-32C")
+        return whole(answer)
+
+    monkeypatch.setattr(ReadAnswer, "records", damaged_once)
+    assert numbers([*reader.read("orders", 0)]) == [*range(9)]
+    assert next(answers) > 3, "one was asked for twice"
 
 
 def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> None:

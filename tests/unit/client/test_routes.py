@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
 import msgspec
 import pytest
 
-from spark_replication.client.bootstrap import MirroredBrokers, NamedBrokers, RegisteredBrokers, parse_bootstrap
-from spark_replication.client.deadline import (
+from spark_replication.client.finding.bootstrap import (
+    MirroredBrokers,
+    NamedBrokers,
+    NamedCluster,
+    ZooKeeperBrokers,
+    parse_bootstrap,
+)
+from spark_replication.client.finding.deadline import (
     BACK_OFF_FIRST_S,
     BACK_OFF_MAX_S,
     Deadline,
@@ -17,20 +24,21 @@ from spark_replication.client.deadline import (
     look_again_s,
     persistently,
 )
-from spark_replication.client.routes import Routes
+from spark_replication.client.finding.routes import Routes
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
     ClientClosed,
+    ClusterNotFound,
     InvalidConfig,
     LeaderNotAvailable,
     NotController,
     UnknownTopicOrPartition,
 )
 from spark_replication.model import TopicPartition
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import Security
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.waiting import eventually
 
@@ -53,6 +61,112 @@ def test_a_route_is_asked_for_once_until_it_is_stale(cluster: FakeCluster) -> No
     routes.stale(first)
     assert routes.route("orders", 0, soon()) == second
     assert cluster.asked_metadata == 2, "a report of what has been replaced says nothing"
+
+
+class Named:
+    """A bootstrap that knows a controller."""
+
+    def __init__(self, *brokers: str, controller: str | None) -> None:
+        self._found = NamedCluster(list(brokers), controller=controller)
+
+    def cluster(self, timeout_ms: int) -> NamedCluster:
+        return self._found
+
+
+DEAD = "127.0.0.1:1"
+
+
+def test_where_no_broker_answers_the_controller_does(cluster: FakeCluster) -> None:
+    routes = Routes(DEAD)
+    routes._bootstrap = Named(DEAD, controller=cluster.brokers[1].address)
+    assert sorted(routes.metadata((), soon()).brokers) == sorted(cluster.brokers)
+    routes._bootstrap = Named(DEAD, controller=None)
+    routes._routing = msgspec.structs.replace(routes._routing, brokers={})
+    assert sorted(routes.metadata((), soon()).brokers) == sorted(cluster.brokers), "one that is known from before does"
+    unknown = Routes(DEAD)
+    unknown._bootstrap = Named(DEAD, controller=DEAD)
+    with pytest.raises(BrokerNotAvailable, match=rf"{DEAD}: "):
+        unknown.metadata((), soon())
+
+
+def test_where_nobody_has_ever_answered_the_search_ends_in_time(cluster: FakeCluster) -> None:
+    def asked(routes: Routes) -> object:
+        deadline = soon()
+        return persistently(lambda: routes.metadata((), deadline), deadline)
+
+    began_s = time.monotonic()
+    with pytest.raises(ClusterNotFound, match=rf"nobody has answered at '{DEAD}' for 0 s \({DEAD}: "):
+        asked(Routes(DEAD, reach_ms=300))
+    assert 0.2 < time.monotonic() - began_s < soon().timeout_ms / 2000
+    routes = Routes(cluster.bootstrap, reach_ms=300)
+    asked(routes)
+    routes._bootstrap = Named(DEAD, controller=None)
+    for broker in cluster.brokers.values():
+        broker.close()
+    time_left = Deadline(600)
+    with pytest.raises(BrokerNotAvailable):
+        persistently(lambda: routes.metadata((), time_left), time_left)
+    assert time_left.remaining_ms < 300, "who was there once is looked for as long as each question may take"
+
+
+def test_where_a_controller_alone_answers_the_search_for_a_leader_ends_in_time(cluster: FakeCluster) -> None:
+    def leader(routes: Routes, deadline: Deadline) -> object:
+        return persistently(lambda: routes.route("orders", 0, deadline), deadline)
+
+    def alone() -> Routes:
+        routes = Routes(DEAD, reach_ms=300)
+        routes._bootstrap = Named(controller=cluster.brokers[1].address)
+        return routes
+
+    cluster.registered = set()
+    with pytest.raises(ClusterNotFound, match=rf"orders-0 cannot be reached: no broker of '{DEAD}' is registered"):
+        leader(alone(), soon())
+    patient = Routes(DEAD)
+    patient._bootstrap = Named(controller=cluster.brokers[1].address)
+    with pytest.raises(LeaderNotAvailable):
+        leader(patient, Deadline(600))
+    cluster.registered = None
+    routes = alone()
+    leader(routes, soon())
+    cluster.registered = set()
+    routes.stale_topic("orders")
+    left = Deadline(600)
+    with pytest.raises(LeaderNotAvailable):
+        leader(routes, left)
+    assert left.remaining_ms < 300, "whose brokers were there once is waited for as long as each question may take"
+
+
+def test_a_controller_that_the_bootstrap_names_hides_no_other(cluster: FakeCluster) -> None:
+    """Tables may name the one before."""
+    routes = Routes(DEAD)
+    routes._routing = msgspec.structs.replace(routes._routing, controller=cluster.brokers[1].address)
+    routes._bootstrap = Named(controller=DEAD)
+    assert routes.metadata((), soon()).brokers
+
+
+def test_who_hangs_hides_nobody_however_soon_the_search_would_end(cluster: FakeCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections, and never answers
+        address = f"127.0.0.1:{hanging.getsockname()[1]}"
+        routes = Routes(f"{address},{cluster.brokers[1].address}", reach_ms=1)
+        assert routes.metadata((), soon()).brokers
+
+
+def test_who_did_not_answer_in_time_is_asked_again_for_no_longer_than_the_search_lasts() -> None:
+    asked: list[int] = []
+
+    class Silent:
+        def cluster(self, timeout_ms: int) -> NamedCluster:
+            asked.append(timeout_ms)
+            raise BrokerNotAvailable("there is no such path" if timeout_ms > 1_000 else "nobody answers")
+
+    routes = Routes(DEAD, reach_ms=500)
+    routes._bootstrap = Silent()
+    deadline = soon()
+    with pytest.raises(ClusterNotFound, match="there is no such path"):
+        persistently(lambda: routes.metadata((), deadline), deadline)
+    assert asked[0] > 1_000, "the first time it has all the time that an answer may take"
+    assert len(asked) > 1
+    assert max(asked[1:]) <= 500
 
 
 def test_of_a_topic_only_the_partitions_are_asked_for_whose_routes_are_stale(cluster: FakeCluster) -> None:
@@ -236,7 +350,7 @@ def test_whoever_waits_for_a_topic_while_the_client_is_closed_is_told_at_once(cl
     [
         ("a:1", NamedBrokers),
         ("a:1, b:2", NamedBrokers),
-        ("zk://a:1,b:2/root/deep", RegisteredBrokers),
+        ("zk://a:1,b:2/root/deep", ZooKeeperBrokers),
         ("delta:/tables", MirroredBrokers),
     ],
 )

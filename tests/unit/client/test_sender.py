@@ -14,12 +14,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from spark_replication.client import sender as senders
-from spark_replication.client.deadline import Deadline
-from spark_replication.client.lane import Lane, LeaderLink, LeaderLinks
-from spark_replication.client.leaders import Leaders
-from spark_replication.client.routes import Routes
-from spark_replication.client.sender import IN_FLIGHT_ALONE, Ack, Identity, Sender, SenderSettings
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.producing import sender as senders
+from spark_replication.client.producing.lane import Lane, LeaderLink, LeaderLinks
+from spark_replication.client.producing.leaders import Leaders
+from spark_replication.client.producing.sender import IN_FLIGHT_ALONE, Ack, Identity, Sender, SenderSettings
 from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BrokerNotAvailable,
@@ -33,8 +33,8 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.model import TopicPartition
-from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.waiting import eventually
 
 TIMEOUT_S = 10.0

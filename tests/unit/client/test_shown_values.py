@@ -10,20 +10,21 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from spark_replication.client import descriptions
-from spark_replication.client.admin import Admin
-from spark_replication.client.descriptions import (
+from spark_replication.client.asking import descriptions
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.descriptions import (
     BrokerDescription,
     ClusterDescription,
     PartitionDescription,
     TopicDescription,
 )
-from spark_replication.client.health import Health
-from spark_replication.client.markup import STYLES, Markup, joined, markup, paragraph, styled, table
+from spark_replication.client.asking.health import Health
+from spark_replication.client.asking.markup import STYLES, Markup, joined, markup, paragraph, styled, table
 from spark_replication.config import Settings
-from spark_replication.core.controller.verdict import Reason
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.view.problem import mend_from
+from spark_replication.view.verdict import Incident, Reason
 
 HOSTILE = "<script>alert(1)</script>"
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
@@ -56,6 +57,7 @@ def health(*reasons: Reason, controller: str | None = "h:1") -> Health:
     return Health(
         verdict="degraded" if reasons else "healthy",
         reasons=reasons,
+        incidents=tuple(map(incident, reasons)),
         cluster_id="c",
         controller=controller,
         brokers=3,
@@ -64,6 +66,18 @@ def health(*reasons: Reason, controller: str | None = "h:1") -> Health:
         leaderless=0,
         under_min_isr=0,
         under_replicated=1,
+        moving=0,
+    )
+
+
+def incident(of: Reason) -> Incident:
+    return Incident(
+        severity=of.severity,
+        what=str(of),
+        consequences=(),
+        mends=(mend_from(of.mend),),
+        because=of.because,
+        since_ms=of.since_ms,
     )
 
 
@@ -151,6 +165,13 @@ def test_a_cluster_in_a_notebook_is_a_table_of_its_brokers() -> None:
     assert f"<td>1</td><td>{ESCAPED}:5</td><td></td><td>live</td>" in html
     assert "<td>shutting down</td>" in html
     assert html.endswith(f"<p>{ESCAPED}</p>")
+
+
+def test_health_in_a_notebook_says_where_the_guide_tells_more() -> None:
+    told = structs.replace(incident(reason()), guide="operate#a-follower-is-behind")
+    html = structs.replace(health(reason()), incidents=(told, incident(reason())))._repr_html_()
+    assert html.count("start broker 2; more: spark-replication guide operate#a-follower-is-behind</td>") == 1
+    assert html.count("start broker 2</td>") == 1
 
 
 def test_health_is_one_line() -> None:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_replication.client.topic_pages import topics_by_pages
+from spark_replication.client.finding.topic_pages import topics_by_pages
 from spark_replication.core.controller.describing import described, described_page
 from spark_replication.core.topic_pages import page_of
-from spark_replication.engine.known_topics import KnownTopics
+from spark_replication.engine.broker.known_topics import KnownTopics
 from spark_replication.errors import InvalidRequest
+from spark_replication.messages.actions import Sees
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     PARTITIONS_A_PAGE_MAX,
@@ -53,11 +54,15 @@ def topics_of(counts: Mapping[str, int]) -> dict[str, TopicMetadata]:
     }
 
 
-def page(topics: Mapping[str, TopicMetadata], asked: DescribeTopics) -> TopicPage:
+def all_seen(_topic: str) -> bool:
+    return True
+
+
+def page(topics: Mapping[str, TopicMetadata], asked: DescribeTopics, sees: Sees = all_seen) -> TopicPage:
     def some(names: Sequence[str]) -> list[TopicMetadata]:
         return [topics[name] for name in names]
 
-    return page_of(asked, {name: len(topic.partitions) for name, topic in topics.items()}, some)
+    return page_of(asked, {name: len(topic.partitions) for name, topic in topics.items()}, some, sees)
 
 
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(min_value=0, max_value=9))
@@ -75,6 +80,25 @@ def test_pages_of_any_size_are_all_topics_when_they_are_put_together(counts: dic
     assert topics_by_pages(None, ask) == [topics[name] for name in sorted(topics)]
     assert all(found == size for found in sizes[:-1]), "each page but the last is full"
     assert sizes[-1] <= size
+
+
+@given(COUNTS, st.integers(min_value=1, max_value=12), st.sets(st.sampled_from("abcdefgh")))
+def test_no_page_tells_of_what_is_not_seen(counts: dict[str, int], size: int, seen: set[str]) -> None:
+    """It is as if there were nothing else: neither the begin of the next page, nor how full a page is, says so."""
+    topics = topics_of(counts)
+    there = {name: topic for name, topic in topics.items() if name in seen}
+    asked: DescribeTopics | None = DescribeTopics(partitions_max=size)
+    while asked is not None:
+        told = page(topics, asked, lambda name: name in seen)
+        assert told == page(there, asked)
+        asked = None if told.next is None else replace(asked, start=told.next)
+
+
+def test_whoever_begins_at_what_it_does_not_see_is_told_of_what_follows() -> None:
+    topics = topics_of({"a": 3, "b": 3, "c": 1})
+    for start in (PageStart(topic="b"), PageStart(topic="b", topic_id="id-b", partition=1)):
+        told = page(topics, DescribeTopics(start=start), lambda name: name != "b")
+        assert ([topic.name for topic in told.topics], told.next) == (["c"], None)
 
 
 def test_named_topics_are_told_by_name_and_unknown_ones_are_left_out() -> None:
@@ -139,7 +163,7 @@ def test_the_controller_tells_by_pages_what_it_tells_at_once() -> None:
         1, 2, topics={"foo": topic((1, 2), (2, 1)), "bar": topic((2, 1), name="bar")},
         states={"foo-0": state(1, [1, 2]), "foo-1": state(None, [], elr=[2]), "bar-0": state(2, [1, 2])},
     )  # fmt: skip
-    told = topics_by_pages(None, lambda asked: described_page(cluster, replace(asked, partitions_max=1)))
+    told = topics_by_pages(None, lambda asked: described_page(cluster, replace(asked, partitions_max=1), all_seen))
     assert told == list(described(cluster, None, None).topics)
 
 
@@ -147,5 +171,5 @@ def test_a_broker_tells_by_pages_what_it_tells_at_once() -> None:
     configs = {"a": TopicConfig(), "b": TopicConfig(), "not told of yet": TopicConfig()}
     known = {each.topic_partition: each for each in (command("a", 1), command("a", 0), command("b", 0))}
     topics = KnownTopics(known, configs)
-    told = topics_by_pages(None, lambda asked: topics.page(replace(asked, partitions_max=1)))
+    told = topics_by_pages(None, lambda asked: topics.page(replace(asked, partitions_max=1), all_seen))
     assert told == list(topics.told())

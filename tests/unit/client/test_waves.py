@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from spark_replication.client import waves
-from spark_replication.client.admin import Admin
-from spark_replication.client.replica_sizes import ReassignmentDescription
-from spark_replication.client.waves import Pace, Progress, progress_of, wait_in_waves
+from spark_replication.client.asking import waves
+from spark_replication.client.asking.admin import Admin
+from spark_replication.client.asking.replica_sizes import ReassignmentDescription
+from spark_replication.client.asking.waves import MovePace, PlanProgress, progress_of, wait_in_waves
 from spark_replication.core.moves.moves import Move, Plan
 from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StalePlan
 from tests.unit.client.asked_admin import MIB, AskedAdmin, asked, move, under_way
@@ -26,7 +26,7 @@ def waited(
     admin: AskedAdmin, *moves: Move, wait_s: float = 60
 ) -> tuple[dict[str, ReplicationError], list[tuple[int, int]]]:
     """With how many partitions had ended at each look, of how many."""
-    told: list[Progress] = []
+    told: list[PlanProgress] = []
     plan = Plan(moves=moves)
     refused = wait_in_waves(cast(Admin, admin), plan, admin.apply(plan), wait_s, told.append)
     return refused, [(each.ended, each.partitions) for each in told]
@@ -88,8 +88,8 @@ def test_a_cluster_that_does_not_answer_is_asked_again() -> None:
 def test_what_is_copied_counts_ended_moves_whole_and_others_as_their_leaders_tell() -> None:
     moves = [move(0), move(1), move(2), move(3)]
     moving = {"orders-1": under_way(1, 40 * MIB), "orders-2": under_way(2, None)}
-    pace = Pace()
-    assert progress_of(moves, {"orders-3"}, moving, pace, 0.0) == Progress(
+    pace = MovePace()
+    assert progress_of(moves, {"orders-3"}, moving, pace, 0.0) == PlanProgress(
         partitions=4,
         ended=1,
         bytes_to_copy=400 * MIB,
@@ -102,21 +102,21 @@ def test_what_is_copied_counts_ended_moves_whole_and_others_as_their_leaders_tel
 
 
 def test_a_log_that_grew_since_it_was_planned_has_more_left_than_planned() -> None:
-    pace = Pace()
+    pace = MovePace()
     pace.seen(0.0, 0)
     found = progress_of([move(0), move(1)], set(), {"orders-1": under_way(1, 300 * MIB)}, pace, 1.0)
     assert (found.bytes_copied, found.bytes_to_copy, found.time_left_s) == (100 * MIB, 200 * MIB, 3.0)
 
 
 def test_of_an_unknown_size_nobody_knows_the_time() -> None:
-    pace = Pace()
+    pace = MovePace()
     pace.seen(0.0, 0)
     found = progress_of([move(0), move(1, None)], set(), {"orders-1": under_way(1, None)}, pace, 1.0)
     assert (found.bytes_copied, found.bytes_per_second, found.time_left_s) == (100 * MIB, 100 * MIB, None)
 
 
 def test_the_pace_is_that_of_the_last_looks() -> None:
-    pace = Pace()
+    pace = MovePace()
     assert pace.seen(0.0, 0) is None
     assert [pace.seen(float(at), 10 * at) for at in (1, 2)] == [10.0, 10.0]
     for at in range(waves.PACE_LOOKS_MAX):
@@ -141,7 +141,7 @@ def test_the_pace_is_that_of_the_last_looks() -> None:
     ],
 )
 def test_what_is_unknown_is_left_out(pace: float | None, left_s: float | None, to_copy: int, said: str) -> None:
-    found = Progress(
+    found = PlanProgress(
         partitions=3, ended=1, bytes_to_copy=to_copy, bytes_copied=MIB, bytes_per_second=pace, time_left_s=left_s
     )
     assert str(found) == said

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from spark_replication.client.window import Failed, FixedWindow, Send, Window
+from spark_replication.client.producing.window import FailedSend, FixedWindow, Send, Window
 
 Numbered = list[tuple[str, int | None, bool]]  # names of the sends, sequence, maybe_written
 
@@ -33,7 +33,7 @@ def state(of: Window[None]) -> Numbered:
     return [("".join(s.batch for s in p.sends), p.sequence, p.maybe_written) for p in of._pending if not p.expired]
 
 
-def names(failed: list[Failed]) -> list[tuple[str, bool]]:
+def names(failed: list[FailedSend]) -> list[tuple[str, bool]]:
     return [(each.send.batch, each.maybe_written) for each in failed]
 
 

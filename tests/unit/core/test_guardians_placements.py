@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 
 from spark_replication.core.guardianship import (
-    Duty,
     FoundDirectory,
     Gathered,
+    GuardianDuty,
     Placement,
     Sight,
     assign,
@@ -74,7 +74,7 @@ class World:
         duties = assign(sights, known=tuple(self.ids), wanted=WANTED)
         guarded: dict[int, BrokerId | None] = {}
         for number, duty in duties.items():
-            guarded[number] = None if duty is Duty.IDLE else self._started(duty, hosts[number])
+            guarded[number] = None if duty is GuardianDuty.IDLE else self._started(duty, hosts[number])
             self.looked[hosts[number]] = frozenset(self.directories[hosts[number]])
         self.gathered = Gathered(size=size, guarded=guarded)
         kept = kept_by(self.live - self.gathered.brokers, guarded)
@@ -86,9 +86,9 @@ class World:
         slots = [host for host, count in self.hosts.items() for _ in range(count)]
         return self.dice.sample(slots, size)
 
-    def _started(self, duty: BrokerId | Duty, host: str) -> BrokerId:
-        broker = len(self.ids) + 1 if isinstance(duty, Duty) else duty
-        if isinstance(duty, Duty):
+    def _started(self, duty: BrokerId | GuardianDuty, host: str) -> BrokerId:
+        broker = len(self.ids) + 1 if isinstance(duty, GuardianDuty) else duty
+        if isinstance(duty, GuardianDuty):
             self.ids.append(broker)
             self.directories[host].add(broker)
         self.live.add(broker)

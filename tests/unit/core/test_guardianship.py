@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_replication.core.guardianship import (
-    Duty,
     FoundDirectory,
     Gathered,
+    GuardianDuty,
     Patience,
     Placement,
     Sight,
@@ -34,7 +34,7 @@ def sight(host: str, *, alive: tuple[BrokerId, ...] = (), dead: tuple[BrokerId, 
     return Sight(host, tuple(found))
 
 
-NEW, IDLE = Duty.NEW_BROKER, Duty.IDLE
+NEW, IDLE = GuardianDuty.NEW_BROKER, GuardianDuty.IDLE
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ NEW, IDLE = Duty.NEW_BROKER, Duty.IDLE
     ],
 )
 def test_guardians_take(
-    sights: dict[int, Sight], known: tuple[BrokerId, ...], assigned: dict[int, BrokerId | Duty]
+    sights: dict[int, Sight], known: tuple[BrokerId, ...], assigned: dict[int, BrokerId | GuardianDuty]
 ) -> None:
     assert assign(sights, known=known, wanted=3) == assigned
 
@@ -86,12 +86,12 @@ def test_none_is_taken_twice_and_all_live_ones_are_adopted_if_there_are_enough_g
     assert list(assigned) == list(range(len(guardians)))
     for host, directories in hosts.items():
         taken = [assigned[number] for number, other in enumerate(guardians) if other == host]
-        ids = [broker for broker in taken if not isinstance(broker, Duty)]
+        ids = [broker for broker in taken if not isinstance(broker, GuardianDuty)]
         live = {broker for broker, alive in directories.items() if alive}
         assert len(set(ids)) == len(ids) == min(len(taken), len(directories))
         assert set(ids) <= directories.keys()
         assert live <= set(ids) or set(ids) <= live
-    made = sum(duty is Duty.NEW_BROKER for duty in assigned.values())
+    made = sum(duty is GuardianDuty.NEW_BROKER for duty in assigned.values())
     assert made <= max(0, wanted - len(everything))
 
 

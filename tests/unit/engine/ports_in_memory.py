@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from spark_replication.config import TopicSettings
-from spark_replication.core.controller.news import Complete, News
+from spark_replication.core.controller.news import EverythingTold, News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.core.replica.epochs import EpochHistory
-from spark_replication.engine.partition import Partition, Turns
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.partition import Partition, Turns
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
@@ -68,7 +68,7 @@ class Mirrored:
     def __init__(self, sent: Sent) -> None:
         self.told: list[tuple[TopicPartition, int]] = []
         self.gone: list[tuple[str, int]] = []
-        self.complete: list[Complete] = []
+        self.complete: list[EverythingTold] = []
         self.commands_before: list[int] = []
         self.origins: list[tuple[str, str, tuple[str, ...], bool]] = []
         self.own_origins: list[tuple[str, str]] = []

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from spark_replication.config import TopicSettings
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Following, Leading, Me
-from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop
-from spark_replication.engine.partition import Holds, Lock, Partition
-from spark_replication.engine.registered_brokers import Registered
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.broker.broker_loop import READINGS_MAX, Assigned, BrokerLoop
+from spark_replication.engine.broker.registered_brokers import Registered
+from spark_replication.engine.replica.partition import Holds, Lock, Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     EpochBehindLog,
     NotReady,
@@ -153,7 +153,7 @@ def test_who_asks_for_metadata_waits_for_no_command_and_sees_it_whole(monkeypatc
 
     def opening(*of: Any) -> FailingLog:
         seen.append(story.loop.metadata(None, None))
-        assert story.loop.topics(DescribeTopics(topics=None)).topics
+        assert story.loop.topics(DescribeTopics(topics=None), lambda _topic: True).topics
         return opened(*of)
 
     monkeypatch.setattr(story.logs, "open", opening)
@@ -228,8 +228,8 @@ AHEAD_MS = 25 * 3_600_000
 YOUNG = {**CONFIGS, "foo": TopicConfig(schema="foo's", settings={"retention.ms": 5})}
 
 
-def written(story: Story, producer: int, sequence: int, *, now_ms: int) -> list[Place | ReplicationError]:
-    answers: list[Place | ReplicationError] = []
+def written(story: Story, producer: int, sequence: int, *, now_ms: int) -> list[OffsetSpan | ReplicationError]:
+    answers: list[OffsetSpan | ReplicationError] = []
     batch = PreparedBatch(1, b"x", 0, b"", producer, 0, sequence)
     with story.loop.partition(FOO) as replica:
         replica.produce(batch, acks=1, now_ms=now_ms, acknowledge=answers.append)
@@ -252,11 +252,11 @@ def test_a_broker_whose_clock_is_not_zookeepers_removes_nothing_because_of_its_a
     else:
         story.registered(alone, configs=YOUNG, clock_ahead_ms=AHEAD_MS)
     story.log().rows_per_segment = 1
-    assert written(story, 8, 0, now_ms=0) == [Place(0, 0)]
-    assert written(story, 9, 0, now_ms=AHEAD_MS) == [Place(1, 1)]
+    assert written(story, 8, 0, now_ms=0) == [OffsetSpan(0, 0)]
+    assert written(story, 9, 0, now_ms=AHEAD_MS) == [OffsetSpan(1, 1)]
     story.loop.tick(AHEAD_MS, looks=True)
     assert story.log().log_start == 0
-    assert written(story, 8, 0, now_ms=AHEAD_MS) == [Place(0, 0)], "sent again, and stored once"
+    assert written(story, 8, 0, now_ms=AHEAD_MS) == [OffsetSpan(0, 0)], "sent again, and stored once"
     story.registered(alone, configs=YOUNG, me=replace(ME, epoch=ME.epoch + 1))
     story.loop.tick(2 * AHEAD_MS, looks=True)
     assert story.log().log_start == 1, "the clock was set right"
@@ -388,7 +388,7 @@ def test_commands_of_a_deposed_controller_are_refused() -> None:
 def test_a_lost_session_ends_every_leadership_and_every_following() -> None:
     story = Story()
     story.registered(LED, FOLLOWED)
-    answers: list[Place | ReplicationError] = []
+    answers: list[OffsetSpan | ReplicationError] = []
     story.loop.partition(FOO).unguarded.produce(
         PreparedBatch(1, b"x", 0, b""), acks="all", now_ms=0, acknowledge=answers.append
     )
@@ -1026,3 +1026,46 @@ def test_what_a_process_is_built_with_does_not_change_while_it_lives() -> None:
     _, records = replica.take_answer(2, 0) or (None, None)
     assert records is not None
     assert records.next_offset == 3
+
+
+def told(story: Story, topic: str | None = None) -> dict[str, tuple[Scalar, str]]:
+    """What the broker tells of these settings, which its program has given in part."""
+    names = ("retention.ms", "compression", "request.timeout.ms", "security.acls", "replica.lag.time.ms")
+    found = story.loop.settings_in_force(topic, {"retention.ms": "--set", "request.timeout.ms": "file a"})
+    return {each.name: (each.value, each.origin) for each in found if each.name in names}
+
+
+def test_a_broker_tells_which_settings_it_has_in_force_and_where_they_come_from() -> None:
+    story, own = Story(), settings()
+    started = {
+        "retention.ms": (own.retention_ms, "--set"),
+        "compression": ("none", "default"),
+        "request.timeout.ms": (own.request_timeout_ms, "file a"),
+        "security.acls": ("", "default"),
+        "replica.lag.time.ms": (own.replica_lag_time_ms, "program" if own.replica_lag_time_ms != 10_000 else "default"),
+    }
+    configs = {"foo": TopicConfig(settings={"compression": "lz4", "retention.ms": 9})}
+    # The cluster's request.timeout.ms is nothing that a broker takes.
+    cluster = {"retention.ms": 5, "request.timeout.ms": 1, "security.acls": "alice read topic foo"}
+    story.registered(LED, configs=configs)
+    assert told(story) == started
+    story.loop.update_metadata(update(topics=configs, settings=cluster))
+    laid_over = {"retention.ms": (5, "cluster"), "security.acls": ("alice read topic foo", "cluster")}
+    assert told(story) == started | laid_over
+    own_ones = {"retention.ms": (9, "topic"), "compression": ("lz4", "topic")}
+    assert told(story, "foo") == started | laid_over | own_ones
+    with pytest.raises(UnknownTopicOrPartition, match="no topic bar"):
+        told(story, "bar")
+
+
+def test_what_is_in_force_out_of_caution_is_said_to_be() -> None:
+    story = Story()
+    story.registered(LED, settings_of_cluster=None)
+    assert story.loop.of_cluster is None
+    assert told(story)["retention.ms"] == (-1, "caution")
+    assert told(story)["security.acls"] == ("", "caution")
+    story = Story()
+    story.registered(LED, settings_of_cluster={"retention.ms": 5}, clock_ahead_ms=1 << 40)
+    assert told(story)["retention.ms"] == (-1, "caution")
+    story.registered(LED, settings_of_cluster={"retention.ms": 5})
+    assert told(story)["retention.ms"] == (5, "cluster")

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from spark_replication.engine.candidacy import ASIDE_MS, RETRY_MS, Candidacy, Event, Instruction
+from spark_replication.engine.controller.candidacy import ASIDE_MS, RETRY_MS, Candidacy, Event, Instruction
 
 PATHS = {
     Instruction.REST: (),

@@ -14,7 +14,7 @@ from spark_replication.core.controller.events import (
     LogsAhead,
     ReplicasFailed,
 )
-from spark_replication.engine.command_line import (
+from spark_replication.engine.controller.command_line import (
     NOTHING,
     QUESTION_PAUSE_MS,
     REPEAT_MS_MAX,

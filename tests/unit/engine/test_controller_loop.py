@@ -20,7 +20,7 @@ from spark_replication.core.controller.events import (
     Requested,
     TookOver,
 )
-from spark_replication.core.controller.news import Complete
+from spark_replication.core.controller.news import EverythingTold
 from spark_replication.core.controller.plan import Decision, Reconsider, Reply
 from spark_replication.core.controller.widening import SchemaChange
 from spark_replication.core.law.unreadable import ALL_READ
@@ -42,8 +42,8 @@ from spark_replication.core.law.writes import (
     TopicWrite,
     Write,
 )
-from spark_replication.engine import controller_loop
-from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.engine.controller import controller_loop
+from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.commands import (
     BrokerNotes,
@@ -522,7 +522,7 @@ def test_a_new_controller_mirrors_all_it_loaded() -> None:
     story = Story()
     story.happens(TookOver())
     assert story.mirror.told == [(FOO, 70), (FOO_1, 70)]
-    assert story.mirror.complete == [Complete(story.store.zxid, ALL_READ)]
+    assert story.mirror.complete == [EverythingTold(story.store.zxid, ALL_READ)]
     assert story.mirror.commands_before == [4]  # who waits for a table does not wait for a leader (M4)
     assert story.kinds() == [(1, "LeaderAndIsr"), (2, "LeaderAndIsr"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.asked() == []
@@ -539,7 +539,7 @@ def test_a_mirror_that_may_have_missed_something_is_told_all_with_the_next_tick(
     story.loop.tick(200)
     assert [partition for partition, _ in story.mirror.told[told_at:]] == [FOO]
     # Up to the last that was stored by this controller, the removal among it.
-    assert story.mirror.complete[-1] == Complete(story.mirror.gone[-1][1], ALL_READ)
+    assert story.mirror.complete[-1] == EverythingTold(story.mirror.gone[-1][1], ALL_READ)
     story.loop.tick(300)
     assert len(story.mirror.complete) == 2
 

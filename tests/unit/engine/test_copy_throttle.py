@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from spark_replication.engine.copy_throttle import GRANT_MS_MAX, CopyThrottle
+from spark_replication.engine.replica.copy_throttle import GRANT_MS_MAX, CopyThrottle
 from spark_replication.model import BrokerId, TopicPartition
 
 A, B, C = (TopicPartition("foo", number) for number in range(3))

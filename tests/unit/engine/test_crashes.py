@@ -17,7 +17,7 @@ from spark_replication.core.controller.plan import Reply
 from spark_replication.core.controller.widening import incomparable
 from spark_replication.core.law.writes import IsrWrite
 from spark_replication.core.replica.isr import changed
-from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.messages.requests import (
     AddPartitions,
     DeleteTopic,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
 
 
 class Around(NamedTuple):

@@ -8,18 +8,18 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.engine import fetch_session
-from spark_replication.engine.fetch_session import (
+from spark_replication.engine.ends import fetch_session
+from spark_replication.engine.ends.fetch_session import (
     ALIVE_MS,
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     SILENCE_MS_MIN,
-    Answer,
     Cut,
+    FetchAnswer,
+    FollowedLeaders,
     FollowerConnections,
     FollowerEnd,
     LeaderEnd,
-    LeaderLinks,
     Outcome,
     Taken,
     ask,
@@ -27,8 +27,8 @@ from spark_replication.engine.fetch_session import (
     take,
     take_and_wait,
 )
-from spark_replication.engine.partition import FindPartition
-from spark_replication.engine.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
+from spark_replication.engine.ends.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
+from spark_replication.engine.replica.partition import FindPartition
 from spark_replication.errors import (
     InvalidRequest,
     NotLeader,
@@ -110,7 +110,7 @@ class Replica:
 
 
 class Held:
-    """An engine.partition.Partition. waiting: what comes once it is free; None: it is free."""
+    """An engine.replica.partition.Partition. waiting: what comes once it is free; None: it is free."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -184,8 +184,8 @@ def fetched(
     return refused
 
 
-def answered(followers: FollowerConnections[Carried], carried: Carried, partition: TopicPartition) -> list[Answer]:
-    answers: list[Answer] = []
+def answered(followers: FollowerConnections[Carried], carried: Carried, partition: TopicPartition) -> list[FetchAnswer]:
+    answers: list[FetchAnswer] = []
     followers.answer(carried, partition, answers.append)
     return answers
 
@@ -331,7 +331,7 @@ class Followed:
 
 
 def test_a_partition_is_asked_of_one_leader_at_a_time() -> None:
-    links = LeaderLinks(Followed)
+    links = FollowedLeaders(Followed)
     links.unfollow(A)  # nobody's
     for leader in (1, 1, 2):
         links.follow(A, leader)
@@ -344,7 +344,7 @@ def test_a_partition_is_asked_of_one_leader_at_a_time() -> None:
 
 
 def test_links_of_a_life_that_is_over_are_followed_no_more() -> None:
-    links = LeaderLinks(Followed)
+    links = FollowedLeaders(Followed)
     links.follow(A, 1)
     (old,) = links.take_all()
     links.unfollow(A)
@@ -496,7 +496,7 @@ def test_a_fetch_is_answered_with_its_number_and_once() -> None:
     assert fetched(followers, carried, 3, fetch_of(A)) == []
     assert replica.fetches == [(fetch_of(A), 2, 4)]
     assert fetched(followers, carried, 4, fetch_of(A, offset=9)) == []
-    assert answered(followers, carried, A) == [Answer(4, answer_of(A), None)]
+    assert answered(followers, carried, A) == [FetchAnswer(4, answer_of(A), None)]
     assert answered(followers, carried, A) == []
 
 
@@ -549,11 +549,11 @@ def test_records_are_loaded_as_they_are_sent_and_a_disk_that_refuses_that_is_tol
     def refused(_records: Records) -> Records:
         raise LATER
 
-    found = Answer(2, answer_of(A), records)
-    assert loaded(found, lambda given: as_sent if given is records else given) == Answer(2, answer_of(A), as_sent)
+    found = FetchAnswer(2, answer_of(A), records)
+    assert loaded(found, lambda given: as_sent if given is records else given) == FetchAnswer(2, answer_of(A), as_sent)
     told = loaded(found, refused)
     assert (told.number, told.told.error, told.records) == (2, StorageFailed.code, None)
-    nothing = Answer(3, answer_of(A), None)
+    nothing = FetchAnswer(3, answer_of(A), None)
     assert loaded(nothing, refused) is nothing
 
 

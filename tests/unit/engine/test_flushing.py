@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Me
 from spark_replication.errors import NotLeader, Overloaded, StorageFailed
 from tests.unit.core.stories import FOO, command, settings, state
@@ -31,7 +31,11 @@ def test_without_flushing_nobody_waits_for_the_disk() -> None:
     story.produce(acks=1)
     story.produce(acks="all")
     story.loop.tick(1 << 40)
-    assert (story.answers, story.flushes.running, story.loop.high_watermark) == ([Place(0, 0), Place(1, 1)], [], 2)
+    assert (story.answers, story.flushes.running, story.loop.high_watermark) == (
+        [OffsetSpan(0, 0), OffsetSpan(1, 1)],
+        [],
+        2,
+    )
 
 
 def test_what_is_acknowledged_is_on_the_disk_first() -> None:
@@ -39,11 +43,11 @@ def test_what_is_acknowledged_is_on_the_disk_first() -> None:
     story.produce(acks="all")
     story.produce(acks=1)
     story.produce(acks=0)
-    assert (story.answers, story.loop.high_watermark) == ([Place(2, 2)], 0)
+    assert (story.answers, story.loop.high_watermark) == ([OffsetSpan(2, 2)], 0)
     story.flushes.end()  # it began when there was but the first
-    assert (story.answers, story.loop.high_watermark) == ([Place(2, 2), Place(0, 0)], 1)
+    assert (story.answers, story.loop.high_watermark) == ([OffsetSpan(2, 2), OffsetSpan(0, 0)], 1)
     story.flushes.end()
-    assert (story.answers[2:], story.loop.high_watermark) == ([Place(1, 1)], 3)
+    assert (story.answers[2:], story.loop.high_watermark) == ([OffsetSpan(1, 1)], 3)
     assert story.flushes.running == []
 
 
@@ -53,9 +57,9 @@ def test_one_flush_covers_all_that_came_while_the_one_before_ran() -> None:
         story.produce(acks=1)
         assert len(story.flushes.running) == 1
     story.flushes.end()
-    assert (story.answers, len(story.flushes.running)) == ([Place(0, 0)], 1)
+    assert (story.answers, len(story.flushes.running)) == ([OffsetSpan(0, 0)], 1)
     story.flushes.end()
-    assert story.answers == [Place(number, number) for number in range(5)]
+    assert story.answers == [OffsetSpan(number, number) for number in range(5)]
 
 
 def test_the_high_watermark_waits_for_the_leaders_disk_as_for_the_followers() -> None:
@@ -64,7 +68,7 @@ def test_the_high_watermark_waits_for_the_leaders_disk_as_for_the_followers() ->
     story.fetch(2, 1)
     assert (story.answers, story.loop.high_watermark) == ([], 0)
     story.flushes.end()
-    assert (story.answers, story.loop.high_watermark) == ([Place(0, 0)], 1)
+    assert (story.answers, story.loop.high_watermark) == ([OffsetSpan(0, 0)], 1)
     story.produce()
     story.flushes.end()
     assert story.loop.high_watermark == 1
@@ -79,7 +83,7 @@ def test_a_batch_that_is_sent_again_waits_for_the_disk_too() -> None:
     assert story.answers == []
     story.flushes.end()
     story.produce(acks=1, sequence=0)
-    assert story.answers == [Place(0, 0)] * 3
+    assert story.answers == [OffsetSpan(0, 0)] * 3
 
 
 def test_a_leader_first_flushes_what_it_has() -> None:
@@ -152,7 +156,7 @@ def test_only_so_many_appends_wait(acks: int | str, whom: str) -> None:
     story.produce(acks=0)
     story.flushes.end()
     story.produce(acks=acks)
-    assert story.answers == [Place(2, 2), Place(0, 0)]
+    assert story.answers == [OffsetSpan(2, 2), OffsetSpan(0, 0)]
 
 
 def test_leaders_and_followers_flush_by_the_interval_and_nobody_waits_for_it() -> None:
@@ -160,7 +164,7 @@ def test_leaders_and_followers_flush_by_the_interval_and_nobody_waits_for_it() -
     follower = Story((0, 4, 3), flush="interval", flush_interval_ms=100)
     follower.loop.command(command(LED, 7), Me(2, 0, 0), 0)
     leader.produce(acks=1)
-    assert leader.answers == [Place(0, 0)]
+    assert leader.answers == [OffsetSpan(0, 0)]
     for story in (leader, follower):
         assert story.loop.waits_for_time
         story.loop.tick(99)
@@ -183,9 +187,9 @@ def test_from_one_moment_to_the_next_a_topic_is_flushed_always() -> None:
     assert len(story.flushes.running) == 1
     story.flushes.end()
     story.produce(acks=1)
-    assert story.answers == [Place(0, 0)]
+    assert story.answers == [OffsetSpan(0, 0)]
     story.loop.configure(settings(flush="none"))
     story.produce(acks=1)
-    assert story.answers == [Place(0, 0), Place(2, 2)]
+    assert story.answers == [OffsetSpan(0, 0), OffsetSpan(2, 2)]
     story.flushes.end()
-    assert story.answers == [Place(0, 0), Place(2, 2), Place(1, 1)]
+    assert story.answers == [OffsetSpan(0, 0), OffsetSpan(2, 2), OffsetSpan(1, 1)]

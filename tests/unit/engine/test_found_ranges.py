@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_replication.core.replica.epochs import NO_EPOCH
-from spark_replication.engine.found_ranges import found_range
-from spark_replication.engine.partition import Partition
+from spark_replication.engine.broker.found_ranges import found_range
+from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import UnknownTopicOrPartition
 from spark_replication.messages.ranges import FoundRange, KnownAppends, Piece, WantedRange
 from spark_replication.model import TopicPartition

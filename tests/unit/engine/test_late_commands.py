@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_replication.engine.late_commands import LateCommands
+from spark_replication.engine.broker.late_commands import LateCommands
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, command, state
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.core.replica.producers import Place
-from spark_replication.engine.numbered_log import NumberedLog
+from spark_replication.core.replica.producers import OffsetSpan
+from spark_replication.engine.replica.numbered_log import NumberedLog
 from spark_replication.errors import StorageFailed
 from spark_replication.model import Offset
 from spark_replication.ports import PreparedBatch
@@ -60,7 +60,7 @@ def numbered(log: HalfWay) -> NumberedLog:
 def test_a_batch_that_was_cut_is_not_known_any_longer(numbered: NumberedLog) -> None:
     with pytest.raises(StorageFailed):
         numbered.truncate(2)
-    assert (numbered.known(batch(1)), numbered.known(batch(2))) == (Place(1, 1), None)
+    assert (numbered.known(batch(1)), numbered.known(batch(2))) == (OffsetSpan(1, 1), None)
 
 
 @pytest.mark.parametrize("log_start", [0, 9])
@@ -74,4 +74,4 @@ def test_what_retention_took_is_known_all_the_same(numbered: NumberedLog) -> Non
     for before in (2, 3):
         with pytest.raises(StorageFailed):
             numbered.forget(before)
-    assert [numbered.known(batch(sequence)) for sequence in (1, 3)] == [Place(1, 1), Place(3, 3)]
+    assert [numbered.known(batch(sequence)) for sequence in (1, 3)] == [OffsetSpan(1, 1), OffsetSpan(3, 3)]

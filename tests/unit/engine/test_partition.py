@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_replication
-from spark_replication.engine.partition import Partition, Turns, is_half_done, waiting
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.partition import Partition, Turns, is_half_done, waiting
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.engine.replica.story import Story
 
 WAIT_S = 20.0
@@ -117,6 +117,10 @@ def test_an_event_that_fails_gives_it_back(loop: Loop, partition: Partition) -> 
         with pytest.raises(StorageFailed) as refused:
             do(refuse)
         assert not is_half_done(refused.value)
+    for event, is_mistake in ((fail, True), (refuse, False)):
+        with pytest.raises((ZeroDivisionError, StorageFailed)) as ended, partition as replica:
+            event(replica)
+        assert is_half_done(ended.value) == is_mistake, "so it is of a thread that may wait"
     assert partition.take(0) is not None
 
 

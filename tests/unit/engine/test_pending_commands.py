@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.engine.pending_commands import (
+from spark_replication.engine.controller.pending_commands import (
     LEADER_AND_ISR_PARTITIONS_MAX,
     PendingCommands,
     PendingQuestions,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_replication.config import Compression
-from spark_replication.core.replica.producers import Place, Producers
-from spark_replication.engine.partition import Partition, Turns
-from spark_replication.engine.put_end import KeptBytes, PendingPut, PutEnd, PutStream
-from spark_replication.engine.puts import numbers_of
-from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.engine.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
-from spark_replication.engine.waiters import Acknowledge
+from spark_replication.core.replica.producers import OffsetSpan, Producers
+from spark_replication.engine.ends.put_end import KeptBytes, PendingPut, PutEnd, PutStream
+from spark_replication.engine.ends.puts import numbers_of
+from spark_replication.engine.ends.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
+from spark_replication.engine.replica.partition import Partition, Turns
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.waiters import Acknowledge
 from spark_replication.errors import (
     InvalidRequest,
     NotLeader,
@@ -69,7 +69,7 @@ class Replica:
         if batch.producer >= 0:
             of, epoch, sequence = batch.producer, batch.producer_epoch, batch.sequence
             assert self.producers.check(of, epoch, sequence, rows=1, crc=batch.crc) is None, "no story sends one again"
-            self.producers.wrote(of, epoch, sequence, Place(batch.crc, batch.crc))
+            self.producers.wrote(of, epoch, sequence, OffsetSpan(batch.crc, batch.crc))
         self.appended.append(batch.crc)
         self.acks.append(acks)
         self.acknowledges[batch.crc] = acknowledge
@@ -167,7 +167,7 @@ class Story:
     def store(self, *numbers: int, partition: int = 0) -> None:
         """The followers have these batches."""
         for number in numbers:
-            self.replicas[partition].acknowledges[number](Place(number, number))
+            self.replicas[partition].acknowledges[number](OffsetSpan(number, number))
 
     def run(self) -> None:
         """The broker's loop does what was posted to it."""
@@ -231,9 +231,9 @@ def test_a_batch_is_appended_at_once_and_its_answer_is_owed_until_it_is_known(st
     assert (story.prepared, story.appended(), story.accepted) == ([(0, SMALL, "none")], [0], [0])
     assert story.replicas[0].acks == [1]
     assert (story.told(), story.wakes) == ([], 0)
-    story.replicas[0].acknowledges[0](Place(40, 42))
+    story.replicas[0].acknowledges[0](OffsetSpan(40, 42))
     (answer,) = story.end.take_known()
-    assert (answer.number, answer.outcome) == (0, Place(40, 42))
+    assert (answer.number, answer.outcome) == (0, OffsetSpan(40, 42))
     assert story.told() == []
 
 
@@ -294,7 +294,7 @@ def test_a_batch_is_appended_behind_one_that_was_refused_here_and_that_another_l
     would let it send the batch under another number, and it may be stored already."""
     story.replicas[0].refuses = NotLeader("another leads")
     story.put(sequence=0)
-    story.replicas[0].producers.wrote(7, 0, 0, Place(0, 0))
+    story.replicas[0].producers.wrote(7, 0, 0, OffsetSpan(0, 0))
     story.put(sequence=1)
     assert story.told() == [(0, "NOT_LEADER_OR_FOLLOWER")]
     assert story.appended() == [1]
@@ -616,15 +616,15 @@ def test_an_outcome_after_the_time_is_ignored_also_by_a_batch_of_the_same_number
     late = story.replicas[0].acknowledges[0]
     story.clock_ms = TIMEOUT_MS
     story.end.expire()
-    late(Place(0, 0))
+    late(OffsetSpan(0, 0))
     assert story.told() == [(0, "REQUEST_TIMED_OUT")]
-    late(Place(0, 0))
+    late(OffsetSpan(0, 0))
     story.put(number=0)
-    late(Place(0, 0))
+    late(OffsetSpan(0, 0))
     assert story.told() == []
-    story.replicas[0].acknowledges[0](Place(1, 1))
+    story.replicas[0].acknowledges[0](OffsetSpan(1, 1))
     (answer,) = story.end.take_known()
-    assert answer.outcome == Place(1, 1)
+    assert answer.outcome == OffsetSpan(1, 1)
 
 
 def test_what_is_known_and_not_taken_yet_does_not_expire(story: Story) -> None:
@@ -745,7 +745,7 @@ def test_a_batch_is_answered_once_the_high_watermark_covers_it() -> None:
     held.answer(2)
     held.fetch(2, 2)
     first, second = story.end.take_known()
-    assert (first.outcome, second.outcome) == (Place(0, 0), Place(1, 1))
+    assert (first.outcome, second.outcome) == (OffsetSpan(0, 0), OffsetSpan(1, 1))
 
 
 def test_a_replica_that_does_not_lead_refuses() -> None:
@@ -800,7 +800,7 @@ class Interleaving:
     def store(self) -> None:
         for replica in self.story.replicas:
             for number in list(replica.acknowledges):
-                replica.acknowledges.pop(number)(Place(number, number))
+                replica.acknowledges.pop(number)(OffsetSpan(number, number))
 
     def expire(self) -> None:
         self.story.clock_ms += TIMEOUT_MS

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.partition import Partition, Turns
-from spark_replication.engine.read_end import IDLE_MS, Read, ReadEnd
-from spark_replication.engine.reads import Looked, is_over, look
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.ends.read_end import IDLE_MS, Read, ReadEnd
+from spark_replication.engine.replica.copy_throttle import CopyThrottle
+from spark_replication.engine.replica.partition import Partition, Turns
+from spark_replication.engine.replica.reads import LogLook, is_over, look
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -106,7 +106,7 @@ class Story:
                 return replica.partition
         raise UnknownTopicOrPartition(f"{name} is not here")
 
-    def _say(self, read: Read, found: Looked | ReplicationError) -> None:
+    def _say(self, read: Read, found: LogLook | ReplicationError) -> None:
         self._said.append((read.frame.number, _outcome(found)))
         self.due.append(read.due_ms)
         if self.is_slow:
@@ -170,7 +170,7 @@ class Story:
         return [replica.waiters for replica in self.replicas]
 
 
-def _outcome(found: Looked | ReplicationError) -> str:
+def _outcome(found: LogLook | ReplicationError) -> str:
     if isinstance(found, ReplicationError):
         return found.code
     records = found.records

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.engine.scrub import PARTITIONS_PER_STEP_MAX, Scrub
+from spark_replication.engine.broker.scrub import PARTITIONS_PER_STEP_MAX, Scrub
 from spark_replication.model import TopicPartition
-from spark_replication.storage.batches import check_data
+from spark_replication.storage.format.batches import check_data
 from tests.unit.transport.replicas import Broker, Brokers
 
 NAMES = [TopicPartition("orders", number) for number in range(3)]

@@ -13,7 +13,6 @@ from spark_replication.core.controller.events import (
     ReplicasFailed,
     TookOver,
 )
-from spark_replication.core.controller.health import problems
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import LeaderAndIsr, UpdateMetadata
 from spark_replication.messages.requests import (
@@ -28,6 +27,7 @@ from spark_replication.messages.requests import (
     Request,
 )
 from spark_replication.model import ClusterSettings, ReplicaOf, TopicPartition
+from spark_replication.view.health import problems
 from tests.unit.core.stories import FOO, FOO_ID, state, topic
 from tests.unit.engine.test_controller_loop import FOO_1, Story
 

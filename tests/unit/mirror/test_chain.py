@@ -10,12 +10,12 @@ import pytest
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import StorageFailed
-from spark_replication.mirror.chain import Chain, Part, Seen, Told
-from spark_replication.mirror.columns import Key, Table
-from spark_replication.mirror.events import EventRow, face_of
-from spark_replication.mirror.facts import Facts
-from spark_replication.mirror.latest_rows import Batch, LatestRows
-from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.tables.columns import Key, Table
+from spark_replication.mirror.tables.events import EventRow, face_of
+from spark_replication.mirror.tables.facts import Facts
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.telling.chain import Chain, RowSeen, TablePart, Told
+from spark_replication.mirror.telling.latest_rows import Batch, LatestRows
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, row
 
 ORDERS_3 = ("orders", 3)
@@ -25,7 +25,7 @@ PAID_3 = ("payments", 3)
 class Controller:
     """The mirror of one term, over what tables show."""
 
-    def __init__(self, epoch: int = 7, shown: Mapping[Key, Seen] | None = None) -> None:
+    def __init__(self, epoch: int = 7, shown: Mapping[Key, RowSeen] | None = None) -> None:
         self.rows = LatestRows(CLUSTER, epoch)
         self.chain = Chain(CLUSTER, epoch)
         self.shown = dict(shown or {})
@@ -35,7 +35,7 @@ class Controller:
         return self.told(self.rows.take(), last=last)
 
     def told(self, batch: Batch, *, last: int = -1) -> Told:
-        parts = [Part(rows, batch.tables[rows.table.name], rows.knows) for rows in self.rows.tables]
+        parts = [TablePart(rows, batch.tables[rows.table.name], rows.knows) for rows in self.rows.tables]
         return self.chain.next(batch.facts, parts, self._look, last=last, now_ms=500)
 
     def written(self) -> None:
@@ -43,15 +43,15 @@ class Controller:
         self.rows.facts.written()
         self.rows.written(is_behind=False)
 
-    def _look(self, table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:
+    def _look(self, table: Table[Any], keys: Collection[Key] | None) -> dict[Key, RowSeen]:
         if table is not PARTITIONS:
             return {}
         self.looked.append(keys)
         return {key: seen for key, seen in self.shown.items() if keys is None or key in keys}
 
 
-def seen(zxid: int, leader_epoch: int, topic: str = "orders") -> Seen:
-    return Seen(zxid, PARTITIONS.face(row(command(topic, leader_epoch=leader_epoch), zxid)))
+def seen(zxid: int, leader_epoch: int, topic: str = "orders") -> RowSeen:
+    return RowSeen(zxid, PARTITIONS.face(row(command(topic, leader_epoch=leader_epoch), zxid)))
 
 
 def gist(events: list[EventRow]) -> list[tuple[str, int | None, int | None, int]]:
@@ -171,7 +171,7 @@ def test_of_what_was_stored_though_no_answer_came_nothing_is_told_again() -> Non
 
 
 def test_what_somebody_told_of_and_is_not_there_has_vanished() -> None:
-    now = Controller(shown={ORDERS_3: seen(8, 4), PAID_3: Seen(9, None)})
+    now = Controller(shown={ORDERS_3: seen(8, 4), PAID_3: RowSeen(9, None)})
     now.chain.read([("partitions", ("clicks", 0), seen(10, 1, "clicks")), ("partitions", ("orders", 4), seen(30, 1))])
     now.rows.tell(everything(20), 100)
     ((part, gone),) = now.next().vanished

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.mirror.columns import Key
-from spark_replication.mirror.comparing import Shown, compared
-from spark_replication.mirror.latest import TableBatch, Whole
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.columns import Key
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.telling.comparing import Shown, compared
+from spark_replication.mirror.telling.latest import TableBatch, Whole
 from spark_replication.model import TopicPartition
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 

@@ -13,16 +13,22 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from msgspec.structs import replace
 
 from spark_replication.errors import StorageFailed, WrongCluster
-from spark_replication.mirror import delta_file
-from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.delta_file import LOW_WATER, OWNER, DeltaFile
-from spark_replication.mirror.events import EVENTS, EventRow
-from spark_replication.mirror.events_file import EventsFile
-from spark_replication.mirror.history import DATA_AT_LEAST, HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
-from spark_replication.mirror.latest import TableBatch
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
-from spark_replication.mirror.status import STATUS
-from spark_replication.process.clock import now_ms
+from spark_replication.mirror.delta import delta_file
+from spark_replication.mirror.delta.delta_file import LOW_WATER, OWNER, DeltaFile
+from spark_replication.mirror.tables.columns import Tombstone
+from spark_replication.mirror.tables.events import EVENTS, EventRow
+from spark_replication.mirror.tables.history import (
+    DATA_AT_LEAST,
+    HISTORY,
+    RETENTION_OF_DATA,
+    RETENTION_OF_LOG,
+    as_interval,
+)
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.status import STATUS
+from spark_replication.mirror.telling.events_file import EventsFile
+from spark_replication.mirror.telling.latest import TableBatch
+from spark_replication.process.threads import now_ms
 from spark_replication.sim.cast.mirror import MirrorTable
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 
@@ -39,7 +45,7 @@ def file(uri: str) -> File:
     return DeltaFile(PARTITIONS, uri, CLUSTER)
 
 
-def merge(file: File, live: Iterable[PartitionRow] = (), dead: Iterable[Gone] = ()) -> None:
+def merge(file: File, live: Iterable[PartitionRow] = (), dead: Iterable[Tombstone] = ()) -> None:
     rows = PARTITIONS.rows(list(live), list(dead))
     file.merge(lambda _opened: rows)
 

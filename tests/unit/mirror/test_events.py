@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import StoredTopic
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.columns import Face, Gone, Table
-from spark_replication.mirror.events import EVENTS, EventRow, face_of, subject_of, text_of
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.topics import TOPICS, TopicRow
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.columns import Face, Table, Tombstone
+from spark_replication.mirror.tables.events import EVENTS, EventRow, face_of, subject_of, text_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
+from spark_replication.mirror.tables.topics import TOPICS, TopicRow
 from spark_replication.model import TopicConfig, TopicState
 from tests.live.mirror.mirror_stories import CLUSTER, broker_row, command, row
 
@@ -41,7 +41,7 @@ def test_a_row_is_told_of_as_its_columns_have_it(table: Table[Any], told: Any) -
 
 @pytest.mark.parametrize("table", [PARTITIONS, BROKERS, TOPICS])
 def test_of_what_is_gone_nothing_is_told(table: Table[Any]) -> None:
-    assert table.face(Gone(cluster_id=CLUSTER, key=("orders", 3), zxid=1, told_ms=0)) is None
+    assert table.face(Tombstone(cluster_id=CLUSTER, key=("orders", 3), zxid=1, told_ms=0)) is None
     assert text_of(None) is None
     assert face_of(None) is None
 

@@ -6,9 +6,9 @@ import pytest
 
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.origin import Origin
-from spark_replication.mirror import facts as facts_module
-from spark_replication.mirror.facts import Began, Change, Fact, Facts, Lost, term_of
-from spark_replication.mirror.latest_rows import LatestRows
+from spark_replication.mirror.tables import facts as facts_module
+from spark_replication.mirror.tables.facts import Began, Change, Fact, Facts, Lost, term_of
+from spark_replication.mirror.telling.latest_rows import LatestRows
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command
 
 DIED = Origin("7.3", "brokers", "broker 1 gone")

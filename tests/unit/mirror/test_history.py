@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from spark_replication.mirror.history import (
+from spark_replication.mirror.tables.history import (
     DATA_AT_LEAST,
     HISTORY,
     LOG_AT_LEAST,

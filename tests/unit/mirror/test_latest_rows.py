@@ -10,13 +10,13 @@ from spark_replication.core.controller.news import News, PartitionNews
 from spark_replication.core.controller.origin import Origin
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made
-from spark_replication.mirror.brokers import BROKERS
-from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.facts import Change
-from spark_replication.mirror.latest import TableBatch
-from spark_replication.mirror.latest_rows import LatestRows
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
-from spark_replication.mirror.topics import TOPICS
+from spark_replication.mirror.tables.brokers import BROKERS
+from spark_replication.mirror.tables.columns import Tombstone
+from spark_replication.mirror.tables.facts import Change
+from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.tables.topics import TOPICS
+from spark_replication.mirror.telling.latest import TableBatch
+from spark_replication.mirror.telling.latest_rows import LatestRows
 from spark_replication.model import Registration, TopicConfig, TopicPartition, TopicState
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, gone, row
 
@@ -94,7 +94,7 @@ def test_tombstones_are_forgotten_once_all_is_told_and_not_while_what_vanished_w
     assert partitions.forgets() is None, "it is not being written yet"
     rows.take()
     assert partitions.forgets() == 20
-    vanished = Gone(cluster_id=CLUSTER, key=("payments", 0), zxid=20, told_ms=100)
+    vanished = Tombstone(cluster_id=CLUSTER, key=("payments", 0), zxid=20, told_ms=100)
     rows.vanished(partitions, [vanished], None, 100)
     assert partitions.forgets() is None
     rows.written(is_behind=False)

@@ -8,7 +8,7 @@ import pytest
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
-from spark_replication.mirror.object_store import PATIENCE, read_store_options
+from spark_replication.mirror.delta.object_store import PATIENCE, read_store_options
 
 BUCKET = "s3a://lake/mirror"
 
@@ -50,6 +50,12 @@ def test_a_file_that_will_not_do(tmp_path: Path, content: bytes, mode: int, path
     file.write_bytes(content)
     with pytest.raises(InvalidConfig, match=why):
         read_store_options(settings(file, path))
+
+
+def test_a_mode_is_of_folders_alone() -> None:
+    with pytest.raises(InvalidConfig, match=r"mirror\.files\.mode=700 is of a folder, and .* is an object store"):
+        read_store_options(settings_from({"mirror.path": BUCKET, "mirror.files.mode": "700"}))
+    assert read_store_options(settings_from({"mirror.path": "/var/lake", "mirror.files.mode": "700"})) == PATIENCE
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 import spark_replication
-from spark_replication.mirror.load import read_events, read_partitions, read_table
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.reading import is_one_of, rows_of
+from spark_replication.mirror.asking.load import read_events, read_partitions, read_table
+from spark_replication.mirror.delta.reading import is_one_of, rows_of
+from spark_replication.mirror.tables.partitions import PARTITIONS
 from tests.live.mirror.mirror_stories import command, row, write_partitions
 
 PROCESSES = 12
 AT_ONCE = 3
-PROGRAM = "import sys; from spark_replication.mirror.load import read_partitions; read_partitions(sys.argv[1])"
+PROGRAM = "import sys; from spark_replication.mirror.asking.load import read_partitions; read_partitions(sys.argv[1])"
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_no_table_is_read_by_threads_of_pyarrow() -> None:
     package = Path(spark_replication.__file__).parent
     reads = re.compile(r"\.to_pyarrow_(table|dataset)\(|DeltaStorageHandler\(")
     found = {str(file.relative_to(package)) for file in package.rglob("*.py") if reads.search(file.read_text())}
-    assert found == {"mirror/delta_file.py"}, "which lists files by it"
+    assert found == {"mirror/delta/delta_file.py"}, "which lists files by it"
 
 
 @pytest.mark.slow

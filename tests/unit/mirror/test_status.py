@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from spark_replication.core.controller.news import News
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.latest_rows import LatestRows
-from spark_replication.mirror.status import STATUS, StatusRow
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.status import STATUS, StatusRow
+from spark_replication.mirror.telling.latest_rows import LatestRows
 from spark_replication.model import TopicPartition
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything
 

@@ -9,9 +9,9 @@ import pytest
 
 from spark_replication.core.controller.origin import Origin
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
-from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.events import EVENTS, EventRow
-from spark_replication.mirror.told_events import read_told
+from spark_replication.mirror.asking.told_events import read_told
+from spark_replication.mirror.delta.delta_file import DeltaFile
+from spark_replication.mirror.tables.events import EVENTS, EventRow
 from spark_replication.model import TopicPartition
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.verifying import Difference, differences
+from spark_replication.mirror.asking.verifying import Difference, differences
+from spark_replication.mirror.tables.partitions import PARTITIONS
 from tests.live.mirror.mirror_stories import command, row
 
 LED = row(command("orders", 0, leader=1, leader_epoch=4), 10, active_epoch=4)

@@ -8,10 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_replication.client.asking.told_settings import Process
 from spark_replication.core.controller.describing import described
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
 from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.messages.observing import ToldSettings
+from spark_replication.messages.requests import ToldAcls
 from spark_replication.model import BrokerId, PartitionState, Registration
 from tests.unit.core.stories import cluster_of, state, topic
 
@@ -40,8 +43,27 @@ WELL = metadata_of(1, 2, 3)
 WITHOUT_3 = metadata_of(1, 2, states={"foo-0": state(1, [1, 2], leader_epoch=5), "foo-1": state(2, [1, 2])})
 
 
-def size(name: str, number: int, count: int, *, leads: bool = False, topic_id: str | None = None) -> ReplicaSize:
-    return ReplicaSize(topic=name, partition=number, topic_id=topic_id or f"id-{name}", leads=leads, bytes=count)
+def size(
+    name: str,
+    number: int,
+    count: int,
+    *,
+    leads: bool = False,
+    topic_id: str | None = None,
+    log_start: int = 0,
+    high_watermark: int = 0,
+    log_end: int = 0,
+) -> ReplicaSize:
+    return ReplicaSize(
+        topic=name,
+        partition=number,
+        topic_id=topic_id or f"id-{name}",
+        leads=leads,
+        bytes=count,
+        log_start=log_start,
+        high_watermark=high_watermark,
+        log_end=log_end,
+    )
 
 
 class PageCluster:
@@ -52,6 +74,9 @@ class PageCluster:
         self.told = told
         self.sizes: dict[str, tuple[ReplicaSize, ...] | ReplicationError] = {}
         self.told_events: list[ToldEvent] | ReplicationError = []
+        self.told_settings: Mapping[str, ToldSettings | ReplicationError] | ReplicationError = {}
+        self.told_acls: ToldAcls | ReplicationError = ToldAcls(acls=(), super_users=())
+        self.asked_settings: list[tuple[Process, str | None]] = []
         self.asked = 0
         #: The answer that whoever asked last had before.
         self.known: Metadata | None = None
@@ -61,6 +86,19 @@ class PageCluster:
         if broker == 9:
             raise ReplicationError("there is no broker 9")
         return f"up{{broker={broker}}} 1\n"
+
+    def settings(
+        self, process: Process = None, *, topic: str | None = None
+    ) -> Mapping[str, ToldSettings | ReplicationError]:
+        self.asked_settings.append((process, topic))
+        if isinstance(self.told_settings, ReplicationError):
+            raise self.told_settings
+        return self.told_settings
+
+    def acls(self) -> ToldAcls:
+        if isinstance(self.told_acls, ReplicationError):
+            raise self.told_acls
+        return self.told_acls
 
     def metadata_since(self, before: Metadata | None) -> Metadata:
         with self.changed:

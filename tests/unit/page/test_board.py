@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_replication.client.health import health_of
+from spark_replication.client.asking.health import health_of
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.page.answers import Age, Unchanged, View
 from spark_replication.page.asking import NO_SIZES, Sizes

@@ -5,20 +5,26 @@ from __future__ import annotations
 import re
 import time
 from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from spark_replication.page import entry
 from spark_replication.page.document import FOLDER, SCRIPTS, Document
-from spark_replication.page.entry import COOKIE, FORM_BYTES_MAX, is_loopback
+from spark_replication.page.entry import COOKIE, FORM_BYTES_MAX, LoginLink, is_loopback
 from spark_replication.page.server import PageServer
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import Security
 from tests.unit.page.conftest import SECRET
 from tests.unit.page.page_cluster import PageCluster
-from tests.unit.page.viewer import Viewer
+from tests.unit.page.viewer import Answer, Viewer, nobody_hears
+from tests.unit.transport.certificates import Authority, tls_settings
 
 PATHS = ("/", "/api/view", "/healthz", "/metrics", "/none")
 
@@ -110,23 +116,27 @@ def test_the_form_refuses_what_is_not_the_token(stranger: Viewer) -> None:
     assert stranger.ask("/login", "POST", "token=" + "x" * FORM_BYTES_MAX).status == 413
 
 
-def cookie(ends: str, secret: str = SECRET, said: str | None = None) -> dict[str, str]:
+def cookie(page: Viewer, ends: str, secret: str = SECRET, said: str | None = None) -> dict[str, str]:
     seal = Token(secret).sealed(f"page until {said or ends}")
-    return {"Cookie": f"other=1; {COOKIE}={ends}.{seal}"}
+    return {"Cookie": f"other=1; {name_at(page)}={ends}.{seal}"}
+
+
+def name_at(page: Viewer) -> str:
+    return f"{COOKIE}{urlsplit(page.url).port}"
 
 
 def test_a_cookie_ends_and_is_of_this_token_and_of_its_time_alone(stranger: Viewer) -> None:
     later, before = str(int(time.time()) + 60), str(int(time.time()) - 1)
-    assert stranger.ask("/healthz", headers=cookie(later)).status == 200
+    assert stranger.ask("/healthz", headers=cookie(stranger, later)).status == 200
     forged = (
-        cookie(before),
-        cookie(later, secret="another"),
-        cookie(later, said=before),
-        cookie("²", said="²"),
-        {"Cookie": f"{COOKIE}={later}"},
-        {"Cookie": f"{COOKIE}="},
+        cookie(stranger, before),
+        cookie(stranger, later, secret="another"),
+        cookie(stranger, later, said=before),
+        cookie(stranger, "²", said="²"),
+        {"Cookie": f"{name_at(stranger)}={later}"},
+        {"Cookie": f"{name_at(stranger)}="},
         {"Cookie": "other=1"},
-        {"Cookie": f"{COOKIE}=\x01"},
+        {"Cookie": f"{name_at(stranger)}=\x01"},
     )
     for shown in forged:
         sent = {name: value.encode().decode("latin-1") for name, value in shown.items()}
@@ -135,6 +145,105 @@ def test_a_cookie_ends_and_is_of_this_token_and_of_its_time_alone(stranger: View
 
 def test_what_was_refused_is_shown_as_text() -> None:
     assert "&lt;b&gt;" in Document().login("<b>")
+    assert "&lt;b&gt;" in Document().linked("<b>")
+
+
+def test_a_browser_is_logged_in_to_the_pages_of_two_clusters_of_a_host(cluster: PageCluster) -> None:
+    """It keeps one cookie of a name, whichever port it came from."""
+    secrets = ("the-secret-of-one", "the-secret-of-another")
+    pages, kept = [], SimpleCookie()
+    for secret in secrets:
+        security = Security(mode="token", tokens=Tokens.of(Token(secret)))
+        pages.append(PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears))
+        kept.load(Viewer(pages[-1].url).ask("/login", "POST", f"token={secret}").headers["set-cookie"])
+    shown = {"Cookie": "; ".join(f"{each.key}={each.value}" for each in kept.values())}
+    try:
+        assert [Viewer(page.url).ask("/healthz", headers=shown).status for page in pages] == [200, 200]
+    finally:
+        for page in pages:
+            page.stop()
+
+
+# The link
+
+
+@pytest.fixture
+def links() -> list[str]:
+    """What whoever started the page was told."""
+    return []
+
+
+@pytest.fixture
+def mutual(tmp_path: Path) -> Security:
+    """Of a cluster that knows people by their certificates."""
+    authority = Authority(tmp_path)
+    return Security.of(tls_settings(authority, authority.issue("root"), mutual=True))
+
+
+@pytest.fixture
+def linked(cluster: PageCluster, links: list[str], mutual: Security) -> Iterator[Viewer]:
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=mutual, say=links.append)
+    yield Viewer(server.url)
+    server.stop()
+
+
+def opened(link: str, method: str = "GET") -> Answer:
+    address = urlsplit(link)
+    return Viewer(link).ask(f"{address.path}?{address.query}", method)
+
+
+def test_without_the_link_a_page_of_certificates_tells_nothing(linked: Viewer, links: list[str]) -> None:
+    (link,) = links
+    for path in PATHS:
+        assert linked.ask(path).status == 401
+    for key in ("", "?key=", "?key=another", "?key=%ff"):
+        assert linked.ask(f"/login{key}").status == 401
+    assert linked.ask("/login", "POST", "token=x").status == 405, "there is no token"
+    assert b"<form" not in linked.ask("/").body
+    assert urlsplit(link).query.partition("=")[2].encode() not in linked.ask("/").body
+    assert links == [link], "and it works still"
+
+
+def test_the_link_lets_one_browser_in_and_the_next_one_is_told(linked: Viewer, links: list[str]) -> None:
+    first = links[0]
+    assert opened(first, "HEAD").status == 401, "who looks ahead opens nothing"
+    answer = opened(first)
+    cookie = answer.headers["set-cookie"]
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
+    shown = {"Cookie": cookie.partition(";")[0]}
+    assert linked.ask("/api/view", headers=shown).json["whole"]
+    again = opened(first)
+    assert (again.status, "set-cookie" in again.headers) == (401, False)
+    assert b"was used before" in again.body
+    assert len(links) == 2
+    assert opened(links[1]).status == 303
+    assert linked.ask("/healthz", headers=shown).status == 200, "the first one stays in"
+
+
+def test_a_page_of_certificates_is_for_its_own_host(linked: Viewer, links: list[str]) -> None:
+    address = urlsplit(links[0])
+    answer = linked.ask(f"{address.path}?{address.query}", headers={"Host": "evil.example"})
+    assert (answer.status, len(links)) == (403, 1)
+
+
+def test_before_a_link_is_told_nothing_opens(links: list[str]) -> None:
+    link = LoginLink("/login", links.append)
+    assert not link.spent("")
+    assert links == []
+
+
+def test_a_cookie_of_another_page_opens_nothing(linked: Viewer) -> None:
+    assert linked.ask("/healthz", headers=cookie(linked, str(int(time.time()) + 60))).status == 401
+
+
+def test_with_tokens_beside_certificates_there_is_no_link(
+    cluster: PageCluster, links: list[str], mutual: Security
+) -> None:
+    security = replace(mutual, tokens=Tokens.of(Token(SECRET)))
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=links.append)
+    server.stop()
+    assert links == [server.url]
 
 
 # The document
@@ -165,7 +274,7 @@ def test_with_super_users_the_page_is_for_them(cluster: PageCluster) -> None:
     """It shows everything, which others may not see."""
     tokens = Tokens.of(Token(SECRET, "root"), Token("of-alice", "alice"))
     security = Security(mode="token", tokens=tokens, super_users=frozenset({"root"}))
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security)
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears)
     try:
         viewer = Viewer(server.url)
         for secret, status, logged_in in ((SECRET, 200, 303), ("of-alice", 401, 401)):

@@ -1,6 +1,8 @@
-"""What charts are drawn from: of ten minutes, bounded, and honest where nobody was looking."""
+"""What charts are drawn from: of the last minutes, bounded, and honest where nothing was noted."""
 
 from __future__ import annotations
+
+from collections import deque
 
 import pytest
 
@@ -24,7 +26,7 @@ FOO, FOO_1, BAR = TopicPartition("foo", 0), TopicPartition("foo", 1), TopicParti
         ([2_000, 1_000], [0, 5], [None, None]),
     ],
 )
-def test_a_rate_is_what_grew_while_somebody_was_looking(
+def test_a_rate_is_what_grew_between_two_rounds_that_are_not_far_apart(
     at_ms: list[int], values: list[int | None], expected: list[float | None]
 ) -> None:
     assert rates(at_ms, values) == expected
@@ -66,12 +68,14 @@ def test_topics_sum_their_partitions_and_a_partition_that_is_new_has_no_rate() -
     assert found.of_broker(2).at_ms == []
 
 
-def test_partitions_that_stay_share_where_they_are() -> None:
+def test_who_was_away_has_a_gap_and_no_rate_over_it() -> None:
     found = History()
-    for round_ in range(3):
-        found.note(round_ * ROUND_MS, {FOO: Measure(round_), BAR: Measure(7)}, {})
-    assert found.of_partition(FOO).bytes == [0, 1, 2]
-    assert len({id(each.at) for each in found._rounds}) == 1
+    for round_, measures in enumerate(({FOO: Measure(5)}, {}, {FOO: Measure(9)}, {FOO: Measure(14)})):
+        found.note(round_ * ROUND_MS, measures, {1: 5} if measures else {})
+    for series in (found.of_partition(FOO), found.of_topic("foo")):
+        assert (series.at_ms, series.bytes) == ([0, 2 * ROUND_MS, 3 * ROUND_MS], [5, 9, 14])
+    assert found.of_topic("foo").bytes_per_s == [None, None, 1.0]
+    assert found.of_broker(1).at_ms == [0, 2 * ROUND_MS, 3 * ROUND_MS]
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +85,40 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         found.note(round_ * ROUND_MS, {FOO: Measure(round_), BAR: Measure(7)}, {})
     assert len(found.of_partition(BAR).at_ms) == ROUNDS_MAX
     assert found.of_partition(FOO).at_ms == []
+    assert found.of_topic("foo").at_ms == []
+    assert found.totals == {"bar": Totals(7, 0.0, None, None)}
+
+
+def test_it_is_bounded_by_brokers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "BROKERS_MAX", 2)
+    found = History()
+    found.note(0, {}, {3: 30, 1: 10, 2: 20})
+    assert [found.of_broker(broker).bytes for broker in (1, 2, 3)] == [[10], [20], []]
+
+
+def test_topics_that_come_and_go_take_no_more_memory_than_those_of_the_kept_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each round has another partition: a place is free once no kept round knows who had it."""
+    monkeypatch.setattr(history, "ROUNDS_MAX", 3)
+    found = History()
+    found._rounds = deque(maxlen=3)
+    for round_ in range(20):
+        name = TopicPartition(f"topic-{round_}", 0)
+        found.note(round_ * ROUND_MS, {name: Measure(round_, end=round_, lag=round_)}, {round_: round_})
+        known = {each: found.of_topic(f"topic-{each}").bytes for each in range(20)}
+        assert {each: told for each, told in known.items() if told} == {
+            each: [each] for each in range(max(0, round_ - 2), round_ + 1)
+        }
+        assert max(len(numbers) for each in found._rounds for numbers in (each.bytes, each.lags, each.brokers)) <= 3
+    assert (len(found._partitions.of), len(found._brokers.of)) == (3, 3)
+
+
+def test_who_finds_no_place_is_noted_once_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "PARTITIONS_MAX", 1)
+    monkeypatch.setattr(history, "ROUNDS_MAX", 2)
+    found = History()
+    found._rounds = deque(maxlen=2)
+    for round_, partition in enumerate((BAR, FOO, FOO, FOO)):
+        found.note(round_ * ROUND_MS, {partition: Measure(round_)}, {})
+    assert (found.of_partition(BAR).bytes, found.of_partition(FOO).bytes) == ([], [2, 3])

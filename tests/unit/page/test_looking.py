@@ -82,6 +82,40 @@ def test_nothing_is_asked_unless_somebody_looks_and_for_as_long_as_somebody_did(
     asked.wait(lambda: look.tries > tries)
 
 
+def test_what_is_kept_up_goes_on_seldom_once_nobody_looks(begun: list[Look], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(None)
+    monkeypatch.setattr(looking, "WANTED_S", 0.05)
+    look = Look("look", asked.ask, asked.told, every_s=0.001, seldom_s=0.1)
+    begun.append(look)
+    look.start()
+    with asked.changed:
+        assert not asked.changed.wait(0.5), "nobody has looked yet"
+    look.want()
+    ended_s = time.monotonic() + 0.05
+    asked.wait(lambda: time.monotonic() > ended_s)
+    tries, began_s = look.tries, time.monotonic()
+    asked.wait(lambda: look.tries >= tries + 3)
+    assert time.monotonic() - began_s >= 0.2
+
+
+def test_whoever_looks_does_not_wait_for_the_next_of_the_seldom_questions(
+    begun: list[Look], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(None)
+    monkeypatch.setattr(looking, "WANTED_S", 0.05)
+    look = Look("look", asked.ask, asked.told, every_s=0.001, seldom_s=3_600.0)
+    begun.append(look)
+    look.start()
+    look.want()
+    deadline_s = time.monotonic() + DEADLINE_S
+    with asked.changed:
+        while asked.changed.wait(1.0):  # until a second has brought no question
+            assert time.monotonic() < deadline_s
+    tries = look.tries
+    look.want()
+    asked.wait(lambda: look.tries > tries)
+
+
 def test_a_failure_is_told_with_the_age_of_what_is_known_and_an_answer_ends_it(begun: list[Look]) -> None:
     asked = Asked(None, GONE, ValueError("odd"), None)
     ages: list[Age] = []
@@ -164,8 +198,11 @@ def test_a_broker_that_does_not_answer_is_named_and_the_others_are_told() -> Non
     sizes = asked_sizes(cluster, {1: "a:1", 2: "b:1", 3: "c:1"}, 8)
     assert (sizes.at_ms, dict(sizes.errors), sizes.bytes_on()) == (8, {3: str(GONE)}, {1: 75, 2: 96})
     assert sizes.measures() == {FOO: Measure(70, 0, 0), TopicPartition("bar", 0): Measure(6, 0)}
-    assert sizes.of(FOO, 2) == Replica(leads=False, topic_id="id-foo", bytes=90, end=0)
-    assert (sizes.of(FOO, 3), sizes.of(TopicPartition("none", 0), 1), set(sizes.leaders)) == (None, None, {FOO})
+    assert sizes.of(FOO, "id-foo", 2) == Replica(
+        leads=False, topic_id="id-foo", bytes=90, start=0, high_watermark=0, end=0
+    )
+    nowhere = [sizes.of(FOO, "id-foo", 3), sizes.of(FOO, "id-earlier", 2), sizes.of(TopicPartition("none", 0), "", 1)]
+    assert (nowhere, set(sizes.leaders)) == ([None, None, None], {FOO})
     assert asked_sizes(cluster, {}, 8).told == {}
 
 
@@ -175,7 +212,7 @@ def test_the_leader_tells_how_far_followers_are_behind() -> None:
     led = replace(size("foo", 0, 70, leads=True), log_end=100, lags=lags)
     cluster.sizes = {"a:1": (led,), "b:1": (replace(size("foo", 0, 60), log_end=93),), "c:1": (size("foo", 0, 0),)}
     sizes = asked_sizes(cluster, {1: "a:1", 2: "b:1", 3: "c:1"}, 8)
-    found = [sizes.of(FOO, broker) for broker in (1, 2, 3)]
+    found = [sizes.of(FOO, "id-foo", broker) for broker in (1, 2, 3)]
     assert [(each.end, each.lag) for each in found if each is not None] == [(100, 0), (93, 7), (0, None)]
     assert sizes.measures() == {FOO: Measure(70, 100, 7)}
     unheard = replace(led, lags={2: FollowerLag(records=None, ms=1)})

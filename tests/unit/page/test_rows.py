@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
-from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited
-from spark_replication.model import PartitionState
-from spark_replication.page.answers import BrokerRow, PartitionCondition, PartitionRow, TopicRow
+from spark_replication.page.answers import BrokerRow, PartitionRow, TopicRow
 from spark_replication.page.asking import Sizes
 from spark_replication.page.history import Totals
-from spark_replication.page.rows import broker_rows, condition_of, partition_row, topic_row, with_sizes, with_totals
+from spark_replication.page.rows import broker_rows, partition_row, topic_row, with_sizes, with_totals
 from tests.unit.core.stories import command, state
 from tests.unit.page.page_cluster import WELL, WITHOUT_3, metadata_of
-
-MOVED = {"adding": (3,)}
-
-
-@pytest.mark.parametrize(
-    ("known", "moving", "condition"),
-    [
-        (state(1, [1, 2, 3]), {}, "in_sync"),
-        (state(1, [1, 2, 3]), MOVED, "moving"),
-        (state(1, [1, 2, 3]), {"removing": (3,)}, "moving"),
-        (state(1, [1, 2]), {}, "under_replicated"),
-        (state(1, [1, 2]), MOVED, "moving"),
-        (state(1, [1]), {}, "under_min_isr"),
-        (state(1, [1]), MOVED, "under_min_isr"),
-        (state(None, [], elr=[3]), {}, "leaderless"),
-        (state(None, [], elr=[3]), MOVED, "leaderless"),
-    ],
-)
-def test_a_partition_is_in_the_worst_condition_that_is_true_of_it(
-    known: PartitionState, moving: dict[str, tuple[int, ...]], condition: PartitionCondition
-) -> None:
-    asked: PartitionCommand = replace(command(known, 7), **moving)
-    assert condition_of(asked) == condition
 
 
 def test_a_row_says_who_is_in_sync_in_the_order_of_preference_and_why_nobody_leads() -> None:
     row = partition_row(command(state(None, [], elr=[3, 1]), 7), Awaited(reason="fenced_elr"))
     assert row == PartitionRow(
         partition=0,
-        condition="leaderless",
+        conditions=("leaderless", "under_min_isr", "under_replicated"),
         leader=None,
         leader_epoch=4,
         partition_epoch=7,
@@ -63,7 +37,7 @@ def test_a_topic_counts_what_ails_its_partitions() -> None:
         for known in (state(1, [1, 2, 3]), state(1, [1, 2]), state(1, [1]), state(None, []))
     ]
     assert topic_row("foo", rows) == TopicRow(
-        name="foo", partitions=4, replicas=3, leaderless=1, under_min_isr=1, under_replicated=1, moving=0
+        name="foo", partitions=4, replicas=3, leaderless=1, under_min_isr=2, under_replicated=3, moving=0
     )
     assert topic_row("none", []).replicas == 0
     totals = Totals(bytes=70, bytes_per_s=1.5, records_per_s=None, lag=3)

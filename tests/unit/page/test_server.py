@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client.admin import _schema_text
+from spark_replication.client.asking.admin import _schema_text
 from spark_replication.errors import InvalidConfig, StartFailed
 from spark_replication.messages.mirroring import ToldEvent
-from spark_replication.page import app
+from spark_replication.page import app, history, looking, server
 from spark_replication.page.server import PageServer
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import loss, state
 from tests.unit.page.page_cluster import GONE, WELL, WITHOUT_3, PageCluster, metadata_of, size
-from tests.unit.page.viewer import Viewer
+from tests.unit.page.viewer import Viewer, nobody_hears
+from tests.waiting import eventually
 
 
 def test_the_first_answer_has_everything(viewer: Viewer) -> None:
@@ -28,7 +29,7 @@ def test_the_first_answer_has_everything(viewer: Viewer) -> None:
         "healthy",
         ["bar", "foo"],
     )
-    assert found["partitions"]["bar"] == [[0, "in_sync", 2, 4, 7, 2, [2, 1], [2, 1], [], None, None]]
+    assert found["partitions"]["bar"] == [[0, ["in_sync"], 2, 4, 7, 2, [2, 1], [2, 1], [], None, None]]
     assert (found["ages"]["cluster"]["error"], found["now_ms"] >= found["ages"]["cluster"]["as_of_ms"]) == ("", True)
 
 
@@ -52,6 +53,22 @@ def test_what_is_new_comes_to_who_waits_for_it(viewer: Viewer, cluster: PageClus
     waiting.join(20)
     assert heard
     assert heard[0] - changed_s < 5  # once a look of half a second, on a machine that others use
+
+
+def test_charts_are_there_before_somebody_looks(cluster: PageCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "WANTED_S", 0.01)
+    monkeypatch.setattr(server, "SELDOM_S", 0.02)
+    monkeypatch.setattr(history, "ROUND_MS", 10)
+    cluster.sizes = {"127.0.0.1:1": (size("foo", 0, 70, leads=True),)}
+    page = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
+    try:
+        with cluster.changed:
+            asked = cluster.asked + 5
+            assert cluster.changed.wait_for(lambda: cluster.asked >= asked, 20)
+        eventually(lambda: len(page.watch._history.of_topic("foo").at_ms) >= 3, "three rounds are noted")
+        assert len(Viewer(page.url).ask("/api/topics/foo").json["series"]["at_ms"]) >= 3, "by the first answer"
+    finally:
+        page.stop()
 
 
 def test_who_has_everything_is_told_so_in_a_few_bytes(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +110,10 @@ def test_large_answers_are_zipped_for_who_can_read_that(viewer: Viewer) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_shown_as_that_and_then_as_it_was(
-    viewer: Viewer, cluster: PageCluster
+    cluster: PageCluster, request: pytest.FixtureRequest
 ) -> None:
     cluster.told = GONE
+    viewer: Viewer = request.getfixturevalue("viewer")
     found = viewer.eventually("/api/view", lambda found: found["ages"]["cluster"]["error"])
     assert (found["health"], found["topics"], found["ages"]["cluster"]["as_of_ms"]) == (None, [], None)
     cluster.told = WELL
@@ -120,7 +138,7 @@ def test_a_broker_that_does_not_answer_fails_no_view(viewer: Viewer, cluster: Pa
         "127.0.0.1:2": GONE,
     }
     found = viewer.eventually("/api/topics/foo", lambda found: found["sizes"][0][1])
-    assert found["sizes"] == [[0, 70, None, 0], [1, None, None, None]]
+    assert found["sizes"] == [[0, 70, None, 0, 0, 0, 0], [1, None, None, None, None, None, None]]
     replicas = viewer.ask("/api/topics/foo/0").json["replicas"]
     assert [(each["broker"], each["bytes"], each["error"]) for each in replicas] == [
         (1, 70, ""),
@@ -129,6 +147,22 @@ def test_a_broker_that_does_not_answer_fails_no_view(viewer: Viewer, cluster: Pa
     ]
     assert viewer.ask("/api/brokers/2").json["row"]["error"] == str(GONE)
     assert [row["bytes"] for row in viewer.view()["brokers"]] == [75, None, 0]
+
+
+def test_a_partition_tells_the_offsets_of_its_leader_and_of_each_replica(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.sizes = {
+        "127.0.0.1:1": (size("foo", 0, 70, leads=True, log_start=5, high_watermark=19, log_end=20),),
+        "127.0.0.1:2": (size("foo", 0, 90, log_start=4, high_watermark=18, log_end=19),),
+        # Another topic had that name: what is left of it says nothing of this one.
+        "127.0.0.1:3": (size("foo", 0, 80, topic_id="another", log_start=1, high_watermark=2, log_end=3),),
+    }
+    found = viewer.eventually("/api/topics/foo/0", lambda found: found["replicas"][0]["log_end"])
+    assert [(each["log_start"], each["high_watermark"], each["log_end"]) for each in found["replicas"]] == [
+        (5, 19, 20),
+        (4, 18, 19),
+        (None, None, None),
+    ]
+    assert viewer.ask("/api/topics/foo").json["sizes"][0] == [0, 70, None, 0, 5, 19, 20]
 
 
 def test_a_topic_with_its_schema_and_settings(viewer: Viewer, cluster: PageCluster) -> None:
@@ -148,16 +182,20 @@ def test_a_topic_with_its_schema_and_settings(viewer: Viewer, cluster: PageClust
 def test_a_partition_that_waits_for_a_person_says_for_what(viewer: Viewer, cluster: PageCluster) -> None:
     states = {"foo-0": state(None, [], elr=[3], last_known_leader=3)}
     cluster.told = metadata_of(1, 2, states=states)
-    found = viewer.eventually("/api/topics/foo/0", lambda found: found["row"][1] == "leaderless")
+    found = viewer.eventually("/api/topics/foo/0", lambda found: found["row"][1][0] == "leaderless")
     assert found["row"][10] == "fenced_elr"
     assert "start one of the brokers [3]" in found["trouble"]
     assert found["mend"].endswith("longest_log_proactive foo-0")
+    (mend,) = found["mends"]
+    assert mend["commands"] == ["spark-replication leader elect --kind longest_log_proactive foo-0"]
     assert [(each["role"], each["is_live"]) for each in found["replicas"]] == [
         ("not in sync", True),
         ("not in sync", True),
         ("eligible", False),
     ]
-    assert viewer.ask("/api/topics/foo/1").json["trouble"] == ""
+    assert found["guide"] == "operate#a-partition-has-no-leader"
+    well = viewer.ask("/api/topics/foo/1").json
+    assert (well["trouble"], well["guide"]) == ("", "")
 
 
 def test_a_partition_that_may_have_lost_records_says_so_until_it_is_acknowledged(
@@ -206,6 +244,9 @@ def test_what_set_off_the_trouble_is_among_the_reasons(viewer: Viewer, cluster: 
     )
     reason = next(each for each in found["health"]["reasons"] if each["subjects"] == ["broker 3"])
     assert (reason["because"], reason["cause"], reason["since_ms"]) == ("broker 3 gone", "7.1", 5)
+    (incident,) = found["health"]["incidents"]
+    assert (incident["what"], incident["cause"]) == ("1 of 3 brokers is dead: 3", "7.1")
+    assert [each["count"] for each in incident["consequences"]] == [2]
     # It came back, and is gone again, which the mirror does not tell yet.
     cluster.told = WELL
     viewer.eventually("/api/view", lambda found: found["health"]["verdict"] == "healthy")
@@ -248,10 +289,11 @@ def test_it_is_ready_once_a_cluster_with_a_controller_has_answered(viewer: Viewe
     [(GONE, "nobody answers"), (replace(WELL, controller=None), "there is no controller")],
 )
 def test_it_is_not_ready_otherwise_and_says_why(
-    viewer: Viewer, cluster: PageCluster, monkeypatch: pytest.MonkeyPatch, told: object, why: str
+    cluster: PageCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, told: object, why: str
 ) -> None:
     monkeypatch.setattr(app, "FIRST_S", 0.3)
     cluster.told = told  # type: ignore[assignment]  # either will do
+    viewer: Viewer = request.getfixturevalue("viewer")
     answer = viewer.ask("/readyz")
     assert (answer.status, why in answer.body.decode() or b"not asked yet" in answer.body) == (503, True)
 
@@ -278,16 +320,16 @@ def test_a_port_that_another_has_is_an_error_that_says_so(cluster: PageCluster) 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(StartFailed, match="in use"):
-            PageServer.start(cluster, host="127.0.0.1", port=port, security=NO_SECURITY)
+            PageServer.start(cluster, host="127.0.0.1", port=port, security=NO_SECURITY, say=nobody_hears)
 
 
 def test_without_a_token_nothing_beyond_loopback_is_served(cluster: PageCluster) -> None:
     with pytest.raises(InvalidConfig, match="without a token"):
-        PageServer.start(cluster, host="0.0.0.0", port=0, security=NO_SECURITY)
+        PageServer.start(cluster, host="0.0.0.0", port=0, security=NO_SECURITY, say=nobody_hears)
 
 
 def test_it_ends_soon_whoever_waits(cluster: PageCluster) -> None:
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY)
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
     viewer = Viewer(server.url)
     viewer.eventually("/api/view", lambda found: found["ages"]["sizes"]["as_of_ms"])  # then there is nothing new
     version = viewer.view()["version"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from spark_replication.process.collecting import EVERYTHING_S, Collecting
+from spark_replication.process.memory import EVERYTHING_S, Collecting
 
 
 class Cycle:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process import found_process
-from spark_replication.process.found_process import ProcessMark, Unfound, find_process, own_mark
+from spark_replication.process import processes
+from spark_replication.process.processes import ProcessMark, Unfound, find_process, own_mark
 
 TIMEOUT_S = 20.0
 TELLS = """
 import sys
-from spark_replication.process.found_process import own_mark
+from spark_replication.process.processes import own_mark
 print(*own_mark(), flush=True)
 sys.stdin.read()
 """
@@ -71,14 +71,14 @@ def test_of_another_namespace_nothing_is_seen() -> None:
 @pytest.mark.parametrize("error", [errno.ENOENT, errno.ESRCH, errno.EACCES])
 def test_one_that_lives_and_is_not_shown_is_not_taken_for_ended(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     before = descriptors()
-    monkeypatch.setattr(found_process, "started_of", refusing(error))
+    monkeypatch.setattr(processes, "started_of", refusing(error))
     assert sought(ProcessMark(os.getpid(), started=1)) is Unfound.NOT_SEEN
     assert descriptors() == before
 
 
 def test_who_cannot_look_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     before = descriptors()
-    monkeypatch.setattr(found_process, "started_of", refusing(errno.EMFILE))
+    monkeypatch.setattr(processes, "started_of", refusing(errno.EMFILE))
     with pytest.raises(OSError, match="Too many open files"):
         find_process(ProcessMark(os.getpid(), started=1))
     assert descriptors() == before
@@ -97,7 +97,7 @@ def test_a_process_is_found_where_proc_is_another_namespaces() -> None:
     script = """
 import os
 from pathlib import Path
-from spark_replication.process.found_process import find_process, own_mark
+from spark_replication.process.processes import find_process, own_mark
 mark = own_mark()
 stat = Path("/proc/self/stat").read_text()
 assert not stat.startswith(f"{mark.pid} "), "it is"

@@ -10,7 +10,7 @@ import pytest
 # 16 pieces of 1 MiB, written and freed again and again: 4,096 pages each time, if they go back.
 STORY = """
 import ctypes, resource, sys
-from spark_replication.process.freed_memory import keep_freed_memory
+from spark_replication.process.memory import keep_freed_memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 kept = keep_freed_memory() if "keep" in sys.argv else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.process.ivy import Module, fetch
+from spark_replication.process.java import Module, fetch
 
 JAR = Module("org.example", "thing", "1.0")
 DEEP = Module("org.example", "deep", "2.0", transitive=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process import limited_memory
-from spark_replication.process.limited_memory import HALF, HALF_BYTES_MIN, NO_LIMIT, memory_bytes
+from spark_replication.process import memory
+from spark_replication.process.memory import HALF, HALF_BYTES_MIN, NO_LIMIT, memory_bytes
 
 PROGRAM = """
-import resource, sys
-from spark_replication.process.limited_memory import limit_memory
+import mmap, resource, sys
+from spark_replication.process.memory import limit_memory
 if len(sys.argv) > 2:
     resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]), int(sys.argv[2])))
 limit_memory(int(sys.argv[1]))
 try:
-    taken = bytearray(3 << 30)
+    mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # as malloc takes it
     print("taken", end=" ")
-except MemoryError:
+except OSError:
     print("refused", end=" ")
 print(resource.getrlimit(resource.RLIMIT_DATA)[0])
 """
@@ -53,7 +53,7 @@ def test_a_container_may_have_less_than_its_host(
 ) -> None:
     file = tmp_path / "memory.max"
     file.write_text(told)
-    monkeypatch.setattr(limited_memory, "_CONTAINERS", ())
+    monkeypatch.setattr(memory, "_CONTAINERS", ())
     of_host = memory_bytes()
-    monkeypatch.setattr(limited_memory, "_CONTAINERS", (tmp_path / "no-such-cgroup", file))
+    monkeypatch.setattr(memory, "_CONTAINERS", (tmp_path / "no-such-cgroup", file))
     assert memory_bytes() == (of_host if expected is None else expected)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process.locked_process import PID_FILE, LockedProcess
+from spark_replication.process.processes import PID_FILE, LockedProcess
 
 STOP_S = 10.0
 HELD_FILE = "held"

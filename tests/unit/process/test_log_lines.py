@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process import own_output
-from spark_replication.process.log_lines import log_as_text, log_to_file
+from spark_replication.process import logs
+from spark_replication.process.logs import log_as_text, log_to_file
 
 FORGED = "orders\n2026-11-21 10:00:00,000 INFO x controller at epoch 99\x1b[2J\x9b31m\u202e"
 
@@ -47,7 +47,7 @@ def test_all_is_in_the_file_and_warnings_are_shown(
 def test_the_file_does_not_grow_without_end(
     tmp_path: Path, root: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_output, "FILE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 2_000)
     path = tmp_path / "driver.log"
     log_to_file(path, process="driver")
     for number in range(100):

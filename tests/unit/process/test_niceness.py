@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process.niceness import SESSION_NICENESS
+from spark_replication.process.processes import SESSION_NICENESS
 
 PROCESSOR = min(os.sched_getaffinity(0))
 BURNED_S = 0.8
 # Burns one processor, for so many seconds of its own time.
 BURNING = """
 import os, sys, time
-from spark_replication.process.niceness import come_last
+from spark_replication.process.processes import come_last
 processor, niceness, seconds = sys.argv[1:]
 os.sched_setaffinity(0, {int(processor)})
 if niceness != "0":
@@ -39,6 +39,7 @@ def processor_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("niceness", "least", "most"), [(0, 0.4, 2.5), (19, 0.0, 0.3)], ids=["equal", "last"])
 def test_what_comes_last_gets_what_another_session_leaves(niceness: int, least: float, most: float) -> None:
     with burning(niceness, 60.0) as other:
@@ -56,7 +57,7 @@ def test_the_session_of_another_process_is_left_as_it_is() -> None:
     if not SESSION_NICENESS.exists():
         pytest.skip("this kernel gives sessions no share of their own")
     before = SESSION_NICENESS.read_text(encoding="ascii")
-    story = "from spark_replication.process.niceness import come_last; come_last(19); import os; print(os.nice(0))"
+    story = "from spark_replication.process.processes import come_last; come_last(19); import os; print(os.nice(0))"
     said = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, check=True).stdout
     assert int(said) >= 19
     assert SESSION_NICENESS.read_text(encoding="ascii") == before

@@ -9,7 +9,7 @@ import pytest
 
 ASKED = """
 import resource, sys
-from spark_replication.process.open_files import open_files_max
+from spark_replication.process.files import open_files_max
 wanted, soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(open_files_max(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])

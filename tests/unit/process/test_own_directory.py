@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import InvalidConfig
-from spark_replication.process.named_files import read_named
-from spark_replication.process.own_directory import own_directory, shared_directory
-from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.process.files import Care, own_directory, read_named, shared_directory
+from spark_replication.storage.directory.broker_directory import DirectoryLock
 
 ANOTHER = 4_711
 
@@ -103,7 +102,7 @@ def test_a_secret_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: py
     else:
         monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
     with pytest.raises(InvalidConfig, match=r"a\.setting=.*/token belongs to user \d+, who may read and change it"):
-        read_named("a.setting", str(file), secret=True)
+        read_named("a.setting", str(file), Care.SECRET)
     assert read_named("a.setting", str(file)) == b"secret", "a certificate is no secret"
 
 
@@ -112,13 +111,13 @@ def test_a_link_of_another_user_leads_to_no_secret(tmp_path: Path, monkeypatch: 
     file.touch(mode=0o600)
     file.write_text("secret")
     link.symlink_to(file)
-    assert read_named("a.setting", str(link), secret=True) == b"secret", "our own link"
+    assert read_named("a.setting", str(link), Care.SECRET) == b"secret", "our own link"
     if os.geteuid() == 0:
         os.lchown(link, ANOTHER, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
     with pytest.raises(InvalidConfig, match=r"a\.setting=.*/link is a link of user \d+, who may point it elsewhere"):
-        read_named("a.setting", str(link), secret=True)
+        read_named("a.setting", str(link), Care.SECRET)
     assert read_named("a.setting", str(link)) == b"secret", "a certificate is no secret"
 
 
@@ -127,4 +126,4 @@ def test_what_is_no_file_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
     for name in ("fifo", "."):
         with pytest.raises(InvalidConfig, match=r"a\.setting=.* (is no file|cannot be read: Is a directory)"):
-            read_named("a.setting", str(tmp_path / name), secret=True)
+            read_named("a.setting", str(tmp_path / name), Care.SECRET)

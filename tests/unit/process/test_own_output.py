@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process import own_output
-from spark_replication.process.own_output import kept, rotate_unused
+from spark_replication.process import logs
+from spark_replication.process.logs import kept, rotate_unused
 
 TIMEOUT_S = 20.0
 BYTES_MAX = 40_000
@@ -20,9 +20,9 @@ BYTES_MAX = 40_000
 PROCESS = f"""
 import faulthandler, logging, os, sys, threading
 from pathlib import Path
-from spark_replication.process import own_output
-from spark_replication.process.log_lines import log_to_stdout
-own_output.FILE_BYTES_MAX = {BYTES_MAX}
+from spark_replication.process import logs
+from spark_replication.process.logs import log_to_stdout
+logs.FILE_BYTES_MAX = {BYTES_MAX}
 log_to_stdout(Path(sys.argv[1]))
 log = logging.getLogger("spark_replication")
 done = os.fdopen(int(sys.argv[2]), "w", buffering=1)
@@ -154,7 +154,7 @@ def test_a_disk_that_refuses_is_asked_again(tmp_path: Path, in_the_way: str) -> 
 def test_a_large_file_is_kept_before_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None, *, is_kept: bool
 ) -> None:
-    monkeypatch.setattr(own_output, "FILE_BYTES_MAX", 100)
+    monkeypatch.setattr(logs, "FILE_BYTES_MAX", 100)
     path = tmp_path / "log"
     if size is not None:
         path.write_bytes(b"." * size)

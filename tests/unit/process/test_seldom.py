@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.process import seldom
-from spark_replication.process.seldom import Seldom
+from spark_replication.process import logs
+from spark_replication.process.logs import Seldom
 
 
 def test_the_first_is_told_at_once_and_the_others_together_after_a_while() -> None:
@@ -32,7 +32,7 @@ def test_what_is_left_untold_is_told_without_another() -> None:
 
 
 def test_kinds_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seldom, "KINDS_MAX", 2)
+    monkeypatch.setattr(logs, "KINDS_MAX", 2)
     said = Seldom(1_000, lambda: 0)
     assert [said.come(kind) for kind in "abacab"] == [1, 1, 0, 1, 0, 1]
     assert len(said._kinds) == 2

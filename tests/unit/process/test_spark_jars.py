@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.process.spark_jars import spark_jar
+from spark_replication.process.java import spark_jar
 from spark_replication.zookeeper_server.server import find_jars
 
 

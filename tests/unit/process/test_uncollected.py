@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from spark_replication.process.uncollected import uncollected
+from spark_replication.process.memory import uncollected
 
 
 @pytest.fixture(autouse=True)

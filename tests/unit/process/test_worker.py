@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from spark_replication.process.worker import Worker, name_of_dead
+from spark_replication.process.threads import Worker, name_of_dead
 
 WAIT_S = 20.0
 

@@ -15,9 +15,10 @@ from spark_replication.live.guarding.guardian import Assignment
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order, Serving
 from spark_replication.model import Registration
 from spark_replication.spark import fleet as fleet_module
-from spark_replication.spark.barrier_jobs import Place, check_session, is_true
+from spark_replication.spark.barrier_jobs import TaskPlace, check_session, is_true
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import Posting
+from spark_replication.transport.flight.actions import Asker
 from tests.waiting import eventually
 
 EPOCH = 7
@@ -74,8 +75,8 @@ class Slots:
     def slots_by_host(self) -> dict[str, int]:
         return self.slots_of or {"host": self.free}
 
-    def places_of(self, group: str) -> dict[int, Place]:
-        return {number: Place(host, f"executor on {host}") for number, host in enumerate(self.placed)}
+    def places_of(self, group: str) -> dict[int, TaskPlace]:
+        return {number: TaskPlace(host, f"executor on {host}") for number, host in enumerate(self.placed)}
 
     def are_to_go(self, executors: Collection[str]) -> frozenset[str]:
         return self.to_go & frozenset(executors)
@@ -131,7 +132,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _heard_by(fleet: Fleet) -> Callable[[Guarding], GuardingAnswer]:
     def hears(told: Guarding) -> GuardingAnswer:
-        answer = fleet.actions[0].handler(told, "127.0.0.1")
+        answer = fleet.actions[0].handler(told, Asker("127.0.0.1", lambda _topic: True))
         assert isinstance(answer, GuardingAnswer)
         return answer
 
@@ -280,9 +281,9 @@ def test_where_gathering_again_does_not_help_it_becomes_rare(monkeypatch: pytest
     fleet = Remembering(spark, 3, lambda: known)
     spark.hears = _heard_by(fleet)
     fleet.muster(posting())
-    eventually(lambda: len(patience) == 4, "they gather again and again")
+    eventually(lambda: len(patience) >= 4, "they gather again and again")
     fleet.dismiss("leave")
-    assert patience == [0.02, 0.04, 0.08, 0.16]
+    assert patience[:4] == [0.02, 0.04, 0.08, 0.16], "there may be more by the time that this thread hears of it"
 
 
 def test_a_broker_that_has_begun_counts_as_known_before_it_has_registered() -> None:

@@ -1,14 +1,26 @@
-"""Whether the Python that Spark starts has this package."""
+"""Whether the Python that Spark starts has this package, and what a session of Spark Connect is told."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.cloudpickle import dumps
+from pyspark.errors import PySparkAttributeError, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from spark_replication.errors import InvalidRequest
-from spark_replication.spark.registering import require_our_python
+from spark_replication.spark.registering import register, require_our_python
+
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+}
 
 
 def test_this_python_has_it() -> None:
@@ -29,3 +41,65 @@ def test_another_python_that_does_not_have_it_is_named_with_what_to_set(
         return
     with pytest.raises(InvalidRequest, match=f"Spark starts {another}, .* PYSPARK_PYTHON={sys.executable}"):
         require_our_python("python3")
+
+
+class Connected:
+    """What Spark Connect's session has of a session, with its settings and what is registered. `refuses`: whatever it
+    raises where a setting is set."""
+
+    def __init__(self, settings: dict[str, str], refuses: PySparkException | None = None) -> None:
+        self.settings = settings
+        self.registered: list[type[DataSource]] = []
+        self._refuses = refuses
+
+    @property
+    def sparkContext(self) -> object:  # noqa: N802 (PySpark's)
+        raise PySparkAttributeError(
+            errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"}
+        )
+
+    @property
+    def conf(self) -> Connected:
+        return self
+
+    @property
+    def dataSource(self) -> Connected:  # noqa: N802 (PySpark's)
+        return self
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.settings.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        if self._refuses is not None:
+            raise self._refuses
+        self.settings[name] = value
+
+    @property
+    def register(self) -> Callable[[type[DataSource]], None]:
+        return self.registered.append
+
+
+def test_a_session_of_spark_connect_is_told_where_the_cluster_is() -> None:
+    """In a process of its own, as its server has it: of this one's, only the package is there."""
+    spark = Connected({})
+    register(cast(SparkSession, spark), "127.0.0.1:1")
+    assert spark.settings == SETTINGS
+    asked = "import pickle, sys; told = pickle.load(sys.stdin.buffer); print(told.name(), told.defaults['bootstrap'])"
+    (told,) = spark.registered
+    pickled = dumps(told)  # type: ignore[no-untyped-call]
+    there = subprocess.run([sys.executable, "-c", asked], input=pickled, capture_output=True, check=True)
+    assert there.stdout == b"replicated_log 127.0.0.1:1\n"
+
+
+def test_the_definitions_of_a_pipeline_set_nothing_that_is_set_and_say_where_to_set_the_rest() -> None:
+    refusal = PySparkException(
+        errorClass="SESSION_MUTATION_IN_DECLARATIVE_PIPELINE.SET_RUNTIME_CONF", messageParameters={"method": "set"}
+    )
+    configured = Connected(dict(SETTINGS), refusal)
+    register(cast(SparkSession, configured), "127.0.0.1:1")
+    assert len(configured.registered) == 1
+    with pytest.raises(InvalidRequest, match=r"configuration. in its spark-pipeline.yml: .*stateless.enabled: .false"):
+        register(cast(SparkSession, Connected({}, refusal)), "127.0.0.1:1")
+    other = PySparkException(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"})
+    with pytest.raises(PySparkException, match="JVM_ATTRIBUTE"):
+        register(cast(SparkSession, Connected({}, other)), "127.0.0.1:1")

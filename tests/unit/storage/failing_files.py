@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_replication.ports import StoredBytes
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.index import Buffer
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.format.index import Buffer
 
 
 class Crash(Exception):

@@ -11,12 +11,12 @@ import pyarrow as pa
 from spark_replication.config import TopicSettings
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice, PreparedBatch
-from spark_replication.storage.batches import TopicSchema, batches_of, check_data, prepare
-from spark_replication.storage.files import Files, LocalFiles
-from spark_replication.storage.high_watermarks import HighWatermarks
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import Recovered, recover
-from spark_replication.storage.segment_memory import SegmentMemory
+from spark_replication.storage.disk.files import Files, LocalFiles
+from spark_replication.storage.format.batches import TopicSchema, batches_of, check_data, prepare
+from spark_replication.storage.log.high_watermarks import HighWatermarks
+from spark_replication.storage.log.partition_log import PartitionLog
+from spark_replication.storage.log.recovery import WholeLog, recover
+from spark_replication.storage.log.segment_memory import SegmentMemory
 
 SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
 TOPIC = TopicSchema(SCHEMA)
@@ -27,7 +27,7 @@ WIDENED = TopicSchema(WIDER, (2,))
 class StoryLog(PartitionLog):
     """It has its broker's high watermarks to itself, in its own folder unless `log_in` is told of another."""
 
-    def __init__(self, recovered: Recovered, *, settings: TopicSettings, distrust: Callable[[], None]) -> None:
+    def __init__(self, recovered: WholeLog, *, settings: TopicSettings, distrust: Callable[[], None]) -> None:
         super().__init__(recovered, settings=settings, distrust=distrust)
         self._saving = recovered.high_watermarks
 

@@ -23,9 +23,9 @@ from spark_replication.errors import (
     UnknownSchemaVersion,
 )
 from spark_replication.ports import PreparedBatch
-from spark_replication.storage import batches
-from spark_replication.storage.batches import TopicSchema, as_sent, prepare, serialized
-from spark_replication.storage.row_digest import row_digest
+from spark_replication.storage.format import batches
+from spark_replication.storage.format.batches import TopicSchema, as_sent, prepare, serialized
+from spark_replication.storage.format.row_digest import row_digest
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 
 LIMIT = 1 << 20

@@ -11,8 +11,8 @@ from crc32c import crc32c
 
 from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
-from spark_replication.storage import batches
-from spark_replication.storage.batches import (
+from spark_replication.storage.format import batches
+from spark_replication.storage.format.batches import (
     TopicSchema,
     batches_of,
     prepare,

@@ -10,9 +10,9 @@ import pytest
 
 from spark_replication.errors import StorageFailed
 from spark_replication.sim.world.faulty_files import FaultyFiles
-from spark_replication.storage.cuts import CUT_FILE
-from spark_replication.storage.index import decode_entries
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.format.index import decode_entries
+from spark_replication.storage.log.cuts import CUT_FILE
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, log_in, prepared, read_rows
 

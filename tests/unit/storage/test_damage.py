@@ -8,7 +8,7 @@ import pytest
 
 from spark_replication.errors import InvalidRequest, StorageFailed
 from spark_replication.ports import DamagedBatch, StoredSlice
-from spark_replication.storage.index import ENTRY_BYTES, decode_entries
+from spark_replication.storage.format.index import ENTRY_BYTES, decode_entries
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, StoryLog, files_of, prepared, read_rows
 

@@ -8,9 +8,9 @@ import pytest
 
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptState
-from spark_replication.storage.epochs_file import EPOCHS_FILE, EpochsFile, read_epochs
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.state_files import checked
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.disk.state_files import checked
+from spark_replication.storage.log.epochs_file import EPOCHS_FILE, EpochsFile, read_epochs
 from tests.unit.storage.failing_files import FailingFiles
 
 FILES = LocalFiles(open_files_max=1)

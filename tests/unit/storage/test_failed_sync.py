@@ -10,8 +10,8 @@ import pytest
 
 from spark_replication.errors import StorageFailed
 from spark_replication.sim.world.faulty_files import FaultyFiles
-from spark_replication.storage.failed_sync import FAILED_SYNC_FILE
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.disk.failed_sync import FAILED_SYNC_FILE
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, log_in, prepared, read_rows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StorageFailed
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 

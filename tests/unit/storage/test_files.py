@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.disk.files import LocalFiles
 
 
 def open_files(folder: Path) -> list[str]:
@@ -212,7 +212,7 @@ def test_without_a_descriptor_left_open_files_give_way(tmp_path: Path) -> None:
     script = """
 import errno, os, resource, sys
 from pathlib import Path
-from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.disk.files import LocalFiles
 folder = Path(sys.argv[1])
 files = LocalFiles(open_files_max=100)
 paths = [folder / str(number) for number in range(40)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StorageFailed
-from spark_replication.storage.flush_threads import FlushAtOnce, FlushThreads
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.disk.flush_threads import FlushAtOnce, FlushThreads
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import WIDENED, Open, prepared, read_rows
 

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import pytest
 
 from spark_replication.config import Settings, TopicSettings
-from spark_replication.core.replica.producers import Place
-from spark_replication.engine.numbered_log import NumberedLog
+from spark_replication.core.replica.producers import OffsetSpan
+from spark_replication.engine.replica.numbered_log import NumberedLog
 from spark_replication.errors import StorageFailed
 from spark_replication.model import TopicPartition
 from spark_replication.sim.world.faulty_files import FaultyFiles
-from spark_replication.storage.files import Files, LocalFiles
-from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.reserve import RESERVE_BYTES, RESERVE_FILE, RESERVE_PART_BYTES
-from spark_replication.storage.segment_memory import SegmentMemory
+from spark_replication.storage.directory.local_files import LocalLogs
+from spark_replication.storage.disk.files import Files, LocalFiles
+from spark_replication.storage.disk.reserve import RESERVE_BYTES, RESERVE_FILE, RESERVE_PART_BYTES
+from spark_replication.storage.log.partition_log import PartitionLog
+from spark_replication.storage.log.segment_memory import SegmentMemory
 from tests.small_disk import fill, leave, small_disk
 from tests.unit.storage.storage_stories import prepared
 
@@ -96,7 +96,7 @@ def test_retention_makes_room_on_a_full_disk_and_remembers_who_wrote_what_goes(d
     disk.fill()
     numbered.forget(34)
     assert log.log_start == 34
-    assert numbered.known(prepared(32, producer=7, sequence=16)) == Place(32, 33)
+    assert numbered.known(prepared(32, producer=7, sequence=16)) == OffsetSpan(32, 33)
     log.close()
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import CorruptState, StorageFailed
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks, read_high_watermarks
-from spark_replication.storage.index import Buffer
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.format.index import Buffer
+from spark_replication.storage.log.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks, read_high_watermarks
 from tests.unit.storage.failing_files import FailingFiles
 
 FILES = LocalFiles(open_files_max=1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_replication.messages.records import BatchMetadata
-from spark_replication.storage.index import (
+from spark_replication.storage.format.index import (
     DIGEST,
     ENTRY_BYTES,
     IndexEntry,

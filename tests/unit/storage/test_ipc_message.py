@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_replication.errors import ReplicationError
-from spark_replication.storage.batches import TopicSchema, as_sent
-from spark_replication.storage.ipc_message import is_plain_batch
+from spark_replication.storage.format.batches import TopicSchema, as_sent
+from spark_replication.storage.format.ipc_message import is_plain_batch
 from tests.unit.storage.storage_stories import rows
 
 NESTED = pa.record_batch(

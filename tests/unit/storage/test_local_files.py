@@ -20,8 +20,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.commands import PutAside
 from spark_replication.model import DirectoryIdentity, ReplicaOf, TopicPartition
-from spark_replication.process import file_locks
-from spark_replication.storage.broker_directory import (
+from spark_replication.storage.directory.broker_directory import (
     CleanShutdown,
     DirectoryLock,
     StartRecord,
@@ -37,10 +36,10 @@ from spark_replication.storage.broker_directory import (
     write_identity,
     write_start_record,
 )
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.quarantine import OVERDUE_MS_MAX
-from spark_replication.storage.segment_memory import SegmentMemory
+from spark_replication.storage.directory.local_files import LocalLogs
+from spark_replication.storage.directory.quarantine import OVERDUE_MS_MAX
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.log.segment_memory import SegmentMemory
 from tests.small_disk import fill, small_disk
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import prepared, read_rows
@@ -236,14 +235,14 @@ def test_a_disk_without_locks_is_no_other_broker(tmp_path: Path, monkeypatch: py
     def refuse(_handle: int) -> bool:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(file_locks, "take", refuse)
+    monkeypatch.setattr("spark_replication.storage.directory.broker_directory.take_lock", refuse)
     with pytest.raises(StorageFailed, match="cannot be locked"):
         DirectoryLock.take(tmp_path)
 
 
 def test_a_lock_is_seen_from_another_process_and_goes_with_its_holder(tmp_path: Path) -> None:
     story = (
-        "import sys; from pathlib import Path; from spark_replication.storage.broker_directory import *\n"
+        "import sys; from pathlib import Path; from spark_replication.storage.directory.broker_directory import *\n"
         "held = DirectoryLock.take(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import StorageFailed
-from spark_replication.storage.batches import TopicSchema
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.format.batches import TopicSchema
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import (
     TOPIC,

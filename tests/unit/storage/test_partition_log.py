@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
-from spark_replication.storage.index import DIGEST
-from spark_replication.storage.partition_log import PRODUCERS_FILE, PartitionLog
+from spark_replication.storage.format.index import DIGEST
+from spark_replication.storage.log.partition_log import PRODUCERS_FILE, PartitionLog
 from tests.unit.storage.storage_stories import (
     SCHEMA,
     TOPIC,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from spark_replication.messages.ranges import Piece
-from spark_replication.storage import pieces
-from spark_replication.storage.pieces import cut
+from spark_replication.storage.format import pieces
+from spark_replication.storage.format.pieces import cut
 from tests.unit.storage.storage_stories import Open, prepared
 
 # Of four batches: 10 rows each.

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.replica.epochs import EpochHistory
-from spark_replication.storage.epochs_file import EPOCHS_FILE
-from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.log.epochs_file import EPOCHS_FILE
+from spark_replication.storage.log.high_watermarks import HIGH_WATERMARKS_FILE
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
@@ -218,6 +218,11 @@ def test_a_log_that_ends_below_its_checkpoint_has_lost_something(
     log = open_log()
     assert (log.log_end, log.high_watermark) == (6, 6)
     assert (log.recovery.entries_cut, log.recovery.below_high_watermark, log.recovery.lossless) == (0, True, False)
+    written(log, [2, 2])
+    log.close()
+    log = open_log()
+    assert (log.log_end, log.high_watermark) == (10, 6), "what came later is not committed by what is lost"
+    assert log.recovery.lossless, "a loss is told once"
 
 
 @pytest.mark.parametrize("content", [b"", b"00000000 {}\n", b'{"v":1,"starts":[]}'])

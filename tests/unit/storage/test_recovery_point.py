@@ -10,10 +10,10 @@ import pytest
 
 from spark_replication.errors import StorageFailed
 from spark_replication.sim.world.faulty_files import FaultyFiles
-from spark_replication.storage import partition_log
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery_point import RECOVERY_POINT_FILE, RecoveryPoint
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.log import partition_log
+from spark_replication.storage.log.partition_log import PartitionLog
+from spark_replication.storage.log.recovery_point import RECOVERY_POINT_FILE, RecoveryPoint
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, StoryLog, log_in, prepared, read_rows
 

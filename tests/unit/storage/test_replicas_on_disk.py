@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.law.writes import IsrRefused, StoredPartition
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Following, Leading, Me
-from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.copy_throttle import CopyThrottle
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import OffsetOutOfRange, ReplicationError, StorageFailed, UnknownProducerId
 from spark_replication.messages.replication import Diverging, FetchedPartition
 from spark_replication.sim.world.one_at_a_time import at_once
-from spark_replication.storage.flush_threads import FlushAtOnce
-from spark_replication.storage.leftover import REMOVED_AT_ONCE_MAX
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.disk.flush_threads import FlushAtOnce
+from spark_replication.storage.log.leftover import REMOVED_AT_ONCE_MAX
+from spark_replication.storage.log.partition_log import PartitionLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 from tests.unit.storage.failing_files import FailingFiles
@@ -36,7 +36,7 @@ class Replicas:
         self._settings = settings(log_retention_check_interval_ms=1, **given)
         self._open_log, self._folder = open_log, folder
         self.isr_store = IsrWrites()
-        self.answers: list[Place | ReplicationError] = []
+        self.answers: list[OffsetSpan | ReplicationError] = []
         self.disk = FailingFiles()  # the follower's
         self.leader, self.follower = self.opened(1), self.opened(2)
 
@@ -64,7 +64,9 @@ class Replicas:
             batch = prepared(end, producer=9, sequence=end // 2)
             self.leader.produce(batch, acks="all", now_ms=now_ms, acknowledge=self.answers.append)
 
-    def send(self, replica: ReplicaLoop, *, producer: int, sequence: int, start: int = 0) -> Place | ReplicationError:
+    def send(
+        self, replica: ReplicaLoop, *, producer: int, sequence: int, start: int = 0
+    ) -> OffsetSpan | ReplicationError:
         batch = prepared(start, producer=producer, sequence=sequence)
         replica.produce(batch, acks=1, now_ms=0, acknowledge=self.answers.append)
         return self.answers[-1]
@@ -146,7 +148,7 @@ def test_followers_forget_with_their_leader_and_both_come_back_as_they_were(
         replicas.leader, replicas.follower = replicas.opened(1), replicas.opened(2)
     assert isinstance(replicas.leader.part, Leading)
     replicas.produce(1, now_ms=HOUR_MS)
-    assert replicas.answers[-1] == Place(16, 17)
+    assert replicas.answers[-1] == OffsetSpan(16, 17)
 
 
 @pytest.mark.parametrize("has", [0, 2])
@@ -166,19 +168,19 @@ def test_a_follower_that_comes_too_late_begins_where_its_leader_does(open_log: O
     replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
     batch = prepared(12, producer=9, sequence=6)
     replicas.follower.produce(batch, acks="all", now_ms=0, acknowledge=replicas.answers.append)
-    assert replicas.answers[-1] == Place(12, 13)
+    assert replicas.answers[-1] == OffsetSpan(12, 13)
     with pytest.raises(UnknownProducerId):
         replicas.send(replicas.follower, producer=8, sequence=40)
     assert replicas.follower.log.log_end == 14
     # What it never had it knows of its leader: no batch is stored again, and no producer is new that is not.
-    assert replicas.send(replicas.follower, producer=9, sequence=4, start=8) == Place(8, 9)
+    assert replicas.send(replicas.follower, producer=9, sequence=4, start=8) == OffsetSpan(8, 9)
 
 
 def test_who_wrote_only_what_retention_has_removed_is_known_to_replicas_that_never_had_it(
     open_log: Open, tmp_path: Path
 ) -> None:
     replicas = Replicas(open_log, tmp_path, retention_bytes=0)
-    assert replicas.send(replicas.leader, producer=5, sequence=0) == Place(0, 1)
+    assert replicas.send(replicas.leader, producer=5, sequence=0) == OffsetSpan(0, 1)
     for sequence in range(3):
         replicas.send(replicas.leader, producer=9, sequence=sequence)
     replicas.leader.tick(1)
@@ -189,9 +191,9 @@ def test_who_wrote_only_what_retention_has_removed_is_known_to_replicas_that_nev
     replicas.leader = replicas.opened(1)
     replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
     for replica in (replicas.leader, replicas.follower):
-        assert replicas.send(replica, producer=5, sequence=0) == Place(0, 1)
+        assert replicas.send(replica, producer=5, sequence=0) == OffsetSpan(0, 1)
         assert replica.log.log_end == 8, "it is not stored again"
-        assert replicas.send(replica, producer=5, sequence=1, start=8) == Place(8, 9)
+        assert replicas.send(replica, producer=5, sequence=1, start=8) == OffsetSpan(8, 9)
 
 
 def test_a_replica_whose_history_parts_below_its_start_knows_no_producer(open_log: Open, tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_a_replica_whose_history_parts_below_its_start_knows_no_producer(open_lo
     answered(replicas.follower, diverging=Diverging(epoch=-1, end=0))
     assert (replicas.follower.log.log_start, replicas.follower.log.log_end) == (0, 0)
     replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
-    assert replicas.send(replicas.follower, producer=9, sequence=0) == Place(0, 1)
+    assert replicas.send(replicas.follower, producer=9, sequence=0) == OffsetSpan(0, 1)
     replicas.follower.resign("restarting")
     replicas.follower.log.close()
     assert replicas.opened(2, leader_epoch=5).log.saved_producers() == b""
@@ -268,4 +270,4 @@ def test_a_follower_begins_anew_although_what_it_had_cannot_be_removed(
     follower.produce(
         prepared(9, producer=9, sequence=0), acks=1, now_ms=0, acknowledge=replicas.answers.append
     )  # it knows the producer of what is gone no longer
-    assert replicas.answers[-1] == Place(9, 10)
+    assert replicas.answers[-1] == OffsetSpan(9, 10)

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.storage import row_digest as of_rows
-from spark_replication.storage.index import DIGEST, DIGEST_BITS
-from spark_replication.storage.row_digest import row_digest
+from spark_replication.storage.format import row_digest as of_rows
+from spark_replication.storage.format.index import DIGEST, DIGEST_BITS
+from spark_replication.storage.format.row_digest import row_digest
 
 LONG = "longer than a word of eight bytes"
 #: Of each kind of column, values of which none equals another.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_replication.errors import StorageFailed
 from spark_replication.ports import LogSlice, Records, StoredSlice
-from spark_replication.storage.segment_memory import BATCH_BYTES_MAX, IndexCache, NewestBatches
+from spark_replication.storage.log.segment_memory import BATCH_BYTES_MAX, IndexCache, NewestBatches
 from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, StoryLog, prepared, read, read_rows
 

@@ -1,6 +1,6 @@
 """Certificates for tests, made here: P-256 and just enough of X.509, so that no machine needs more than Python.
 
-Not for production: nothing here resists a look at its timing. The README shows how people make theirs.
+Not for production: nothing here resists a look at its timing. The guide shows how people make theirs.
 """
 
 from __future__ import annotations

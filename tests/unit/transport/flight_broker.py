@@ -13,25 +13,25 @@ from pyarrow import flight
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.partition import Partition
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.replica.partition import Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.messages.records import ProducerId, ReadTicket
 from spark_replication.model import TopicConfig, TopicPartition
-from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.flush_threads import FlushAtOnce
-from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.replica_folder import replica_folder
-from spark_replication.storage.segment_memory import SegmentMemory
-from spark_replication.transport.flight import BrokerFlightServer
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY, Security
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.storage.directory.local_files import LocalLogs
+from spark_replication.storage.directory.replica_folder import replica_folder
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.storage.disk.flush_threads import FlushAtOnce
+from spark_replication.storage.log.segment_memory import SegmentMemory
+from spark_replication.transport.flight.flight import BrokerFlightServer
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY, Security
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.core.stories import command, registration, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 
@@ -60,6 +60,9 @@ class NoServices:
     def shut_down(self, request: Shutdown) -> None: ...
 
     def metrics(self, request: GetMetrics) -> MetricsText:
+        raise AssertionError(request)
+
+    def settings(self, request: DescribeSettings) -> ToldSettings:
         raise AssertionError(request)
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...

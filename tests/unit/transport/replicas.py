@@ -10,19 +10,19 @@ from pathlib import Path
 
 from spark_replication.config import Settings
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.partition import Partition, Turns
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.copy_throttle import CopyThrottle
+from spark_replication.engine.replica.partition import Partition, Turns
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
-from spark_replication.storage.flush_threads import FlushAtOnce
-from spark_replication.transport.replication import Address, Replication
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY, Security
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.storage.disk.flush_threads import FlushAtOnce
+from spark_replication.transport.frames.replication import Address, Replication
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY, Security
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.engine.ports_in_memory import Failures
 from tests.unit.storage.storage_stories import TOPIC, files_of, log_in, prepared
 
@@ -143,9 +143,9 @@ class Broker:
         with partition as replica:
             replica.command(command, self.me, 0)
 
-    def produce(self, partition: TopicPartition, count: int) -> list[Place | ReplicationError]:
+    def produce(self, partition: TopicPartition, count: int) -> list[OffsetSpan | ReplicationError]:
         """Acks=all; the answers, as they come."""
-        answers: list[Place | ReplicationError] = []
+        answers: list[OffsetSpan | ReplicationError] = []
         for _ in range(count):
             with self.partitions[partition] as replica:
                 batch = prepared(replica.log.log_end)

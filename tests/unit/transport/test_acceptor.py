@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.model import TopicPartition
-from spark_replication.transport.acceptor import LOG_S, PAUSE_S, Acceptor
-from spark_replication.transport.frames import hang_up
+from spark_replication.transport.sockets.acceptor import LOG_S, PAUSE_S, Acceptor
+from spark_replication.transport.sockets.frames import hang_up
 from tests.unit.transport.replicas import TIMEOUT_S, Brokers, eventually
 
 ORDERS = TopicPartition("orders", 0)

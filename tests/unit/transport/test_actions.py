@@ -22,9 +22,9 @@ from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport.actions import ActionServer, call, handled, handled_of, host_of
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import ActionServer, call, handled, handled_of, host_of
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
 DOUBLE = Action("double", ProducerId, ProducerId, lambda _asked: ())
@@ -83,7 +83,7 @@ def test_a_request_is_answered(client: flight.FlightClient) -> None:
     assert call(client, DOUBLE, ProducerId(producer=21), TIMEOUT_MS) == ProducerId(producer=42)
     assert {action.type for action in client.list_actions()} == {
         *("double", "refuse", "hang", "who", "break"),
-        *("introduce", "prove"),
+        *("describe_tokens", "introduce", "prove"),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from spark_replication.messages.actions import UPDATE_METADATA
 from spark_replication.messages.commands import UpdateMetadata
-from spark_replication.transport.actions import call
+from spark_replication.transport.flight.actions import call
 from tests.unit.transport.flight_broker import NOTES, FlightBroker
 
 

@@ -12,10 +12,10 @@ from pyarrow import flight
 from spark_replication.errors import AuthenticationFailed, MisroutedCall
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer
-from spark_replication.transport.actions import call, error_of_flight
-from spark_replication.transport.security import NO_SECURITY, Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.flight.actions import call, error_of_flight
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import NO_SECURITY, Security
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 
 SCHEMA = pa.schema([("number", pa.int64())])

@@ -16,12 +16,12 @@ from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.introducing import Admission, Challenge
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport import flight_client, tickets
-from spark_replication.transport.actions import ActionServer, call, handled
-from spark_replication.transport.flight_client import Held, Purse
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY, Certificate, Security, read_security
-from spark_replication.transport.token import Token
+from spark_replication.transport.flight.actions import ActionServer, call, handled
+from spark_replication.transport.proofs import flight_client, tickets
+from spark_replication.transport.proofs.flight_client import Held, Purse
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY, Certificate, Security, read_security
 from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
 
 TIMEOUT_MS = 10_000
@@ -210,11 +210,12 @@ def test_a_server_that_does_not_answer_is_given_up_in_the_calls_own_time(securit
 def test_a_purse_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Purse, "SERVERS_MAX", 2)
     purse, token = Purse(), Token(SECRET)
-    for address in ("a:1", "b:1", "c:1"):
-        purse.put(address, Held(f"of {address}", token.mark, float("inf")))
-    assert [purse.of(address, token) for address in ("a:1", "b:1", "c:1")] == [None, "of b:1", "of c:1"]
+    held = {address: Held(f"of {address}", token.mark, float("inf")) for address in ("a:1", "b:1", "c:1")}
+    for address, each in held.items():
+        purse.put(address, each)
+    assert [purse.of(address, token) for address in held] == [None, held["b:1"], held["c:1"]]
     purse.drop("b:1", "another")
-    assert purse.of("b:1", token) == "of b:1"
+    assert purse.of("b:1", token) == held["b:1"]
     purse.drop("b:1", "of b:1")
     assert purse.of("b:1", token) is None
     assert purse.of("c:1", Token("another")) is None, "it was given for another token"

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.errors import Overloaded
-from spark_replication.transport.limits import Room
+from spark_replication.transport.flight.limits import Room
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 from tests.unit.transport.replicas import eventually
 

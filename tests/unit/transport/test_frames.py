@@ -12,8 +12,8 @@ import pytest
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
-from spark_replication.storage.files import LocalFiles
-from spark_replication.transport.frames import (
+from spark_replication.storage.disk.files import LocalFiles
+from spark_replication.transport.sockets.frames import (
     BUFFERS_PER_CALL_MAX,
     RECEIVE_BYTES,
     Buffer,

@@ -35,10 +35,10 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import TopicSchema, batches_of, prepare, schema_from_bytes
-from spark_replication.storage.index import IndexEntry, encode_entry
-from spark_replication.transport.frames import FrameReceiver, encoded
-from spark_replication.transport.replication_client import _records
+from spark_replication.storage.format.batches import TopicSchema, batches_of, prepare, schema_from_bytes
+from spark_replication.storage.format.index import IndexEntry, encode_entry
+from spark_replication.transport.frames.replication_client import _records
+from spark_replication.transport.sockets.frames import FrameReceiver, encoded
 from tests.unit.storage.storage_stories import SCHEMA as TOPIC_SCHEMA
 from tests.unit.storage.storage_stories import WIDER, read_batches, rows
 from tests.unit.transport.hostile import any_of, damaged
@@ -316,6 +316,7 @@ def lane_traffic(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return hello, traffic
 
 
+@pytest.mark.slow
 def test_hostile_traffic_of_clients_harms_nobody_and_what_is_stored_is_sound(brokers: Brokers) -> None:
     leader, follower = brokers.start(1), brokers.start(2)
     for broker in (leader, follower):

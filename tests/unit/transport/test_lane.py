@@ -7,18 +7,18 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from spark_replication.config import Settings
-from spark_replication.engine.put_end import PutEnd
-from spark_replication.engine.slow_disks import SLOW_MS
+from spark_replication.engine.ends.put_end import PutEnd
+from spark_replication.engine.ends.slow_disks import SLOW_MS
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -40,18 +40,19 @@ from spark_replication.messages.records import BatchMetadata
 from spark_replication.messages.replication import ErrorFrame, FetchFrame, HelloFrame
 from spark_replication.model import TopicPartition
 from spark_replication.ports import BatchPlace
-from spark_replication.storage.batches import schema_to_bytes, serialized
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.transport import producer_connection
-from spark_replication.transport.frames import FrameReceiver, Outbox, encoded, send
-from spark_replication.transport.handshake import introduce_client
-from spark_replication.transport.producer_connection import ProducerConnection
-from spark_replication.transport.security import NO_SECURITY, Security
+from spark_replication.storage.format.batches import schema_to_bytes, serialized
+from spark_replication.storage.log.partition_log import PartitionLog
+from spark_replication.transport.frames import producer_connection
+from spark_replication.transport.frames.producer_connection import ProducerConnection
+from spark_replication.transport.proofs.handshake import introduce_client
+from spark_replication.transport.security.security import NO_SECURITY, Security
+from spark_replication.transport.sockets.frames import FrameReceiver, Outbox, encoded, send
 from tests.unit.storage.storage_stories import SCHEMA, read, read_batches, read_rows, rows
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
 ORDERS, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BATCH = rows(0, 2)
+Told = TypeVar("Told")
 
 
 def stream(
@@ -374,34 +375,6 @@ def test_batches_of_another_schema_than_the_topics_are_refused(brokers: Brokers,
     assert (told[0].error, told[1].error) == (code, "NONE")
 
 
-def months() -> bytes:
-    """A schema that pyarrow reads, and of whose batches it cannot show the columns: KeyError."""
-    plain = schema_to_bytes(pa.schema([("number", pa.month_day_nano_interval())]))
-    for place in (place for place, byte in enumerate(plain) if byte == 2):  # the interval's unit is one of them
-        changed = plain[:place] + bytes(1) + plain[place + 1 :]
-        with suppress(pa.ArrowException):
-            if str(pa.ipc.read_schema(pa.py_buffer(changed)).field(0).type) == "month_interval":
-                return changed
-    raise AssertionError("no byte of it is the unit")
-
-
-@pytest.mark.parametrize("aside", [False, True])
-def test_a_batch_that_fails_as_nobody_expected_is_refused_alone(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, aside: bool
-) -> None:
-    """One such frame ended a broker, and the next one that led."""
-    if aside:
-        monkeypatch.setattr(PutEnd, "large_bytes_min", 1)
-    leader = leads(brokers, ORDERS)
-    client = Client(leader)
-    interval = pa.record_batch({"number": pa.array([pa.MonthDayNano([1, 2, 3])])})
-    client.say(stream(1, schema=months()), stream(), put(0, interval, of_stream=1), put(1))
-    told = client.answers(2)
-    assert (told[0].error, told[0].retriable, told[0].maybe_written) == ("INVALID_REQUEST", False, False)
-    assert "KeyError(21)" in told[0].message
-    assert told[1] == PutAnswer(number=1, base_offset=0, last_offset=1)
-
-
 @pytest.mark.parametrize("aside", [False, True])
 def test_a_batch_for_a_topic_that_was_made_again_is_refused(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, aside: bool
@@ -454,16 +427,25 @@ def sending(rest: Outbox) -> Iterator[None]:
 
 def reads(broker: Broker) -> bool:
     """Whether the only producer is read from, as the loop sees it."""
-    found: list[bool] = []
+    return of_only_producer(broker, lambda connection: connection.reads)
+
+
+def owed(broker: Broker) -> int:
+    """How many batches of the only producer have come, and have no answer yet."""
+    return of_only_producer(broker, lambda connection: len(connection._end._owed))
+
+
+def of_only_producer(broker: Broker, told: Callable[[ProducerConnection], Told]) -> Told:
+    found: list[Told] = []
 
     def look() -> None:
         found.extend(
-            each.reads for each in broker.sockets._connections.values() if isinstance(each, ProducerConnection)
+            told(each) for each in broker.sockets._connections.values() if isinstance(each, ProducerConnection)
         )
 
     assert broker.sockets.call(look, TIMEOUT_S)
-    (is_read,) = found
-    return is_read
+    (only,) = found
+    return only
 
 
 def is_read_no_more_while_too_many_answers_are_owed(brokers: Brokers, security: Security = NO_SECURITY) -> None:
@@ -474,11 +456,13 @@ def is_read_no_more_while_too_many_answers_are_owed(brokers: Brokers, security: 
     client = Client(leader, security)
     client.say(stream())
     sent, rest = fill(client, lambda number: put(number, large), lambda: not reads(leader))
-    taken = leader.replica(ORDERS).log.log_end // large.num_rows
+    taken = owed(leader)
     of_one_receive = (2 << 20) // large.nbytes
     assert unanswered_max <= taken <= unanswered_max + of_one_receive < sent
+    log = leader.replica(ORDERS).log
+    eventually(lambda: log.log_end == taken * large.num_rows, "what has come is appended, aside if it is slow")
     assert not reads(leader)
-    assert leader.replica(ORDERS).log.log_end == taken * large.num_rows, "it stays so"
+    assert log.log_end == taken * large.num_rows, "it stays so"
     brokers.start(2, security=security).command(ORDERS, 1, (1, 2))
     with sending(rest):
         assert list(client.answers(sent)) == list(range(sent))
@@ -733,7 +717,7 @@ def test_producers_have_so_many_places_and_followers_always_find_one(brokers: Br
 
 
 def test_producers_take_no_place_of_a_follower(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_replication.transport.replication_server.CONNECTIONS_MAX", 2)
+    monkeypatch.setattr("spark_replication.transport.frames.replication_server.CONNECTIONS_MAX", 2)
     leader = leads(brokers, replicas=(1, 2))
     clients = [Client(leader) for _ in range(4)]
     brokers.start(2).command(ORDERS, 1, (1, 2))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.engine import damage
-from spark_replication.engine.mending import Tried, mend
+from spark_replication.engine.broker.mending import Tried, mend
+from spark_replication.engine.replica import damage
 from spark_replication.errors import (
     OffsetOutOfRange,
     ReplicationError,
@@ -14,7 +14,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.transport.batch_copies import copy_of
+from spark_replication.transport.flight.batch_copies import copy_of
 from tests.unit.transport.replicas import Broker, Brokers, eventually
 
 ORDERS = TopicPartition("orders", 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from pyarrow import flight
 
-from spark_replication.errors import NotLeader
+from spark_replication.errors import NotLeader, ReplicationError
 from spark_replication.ports import LogSlice
-from spark_replication.storage.index import ENTRY_BYTES
+from spark_replication.storage.format.index import ENTRY_BYTES
 from spark_replication.transport.meter import BOUNDS_S, Meter, Moved, Took, Traffic
 
 
@@ -31,8 +32,10 @@ def test_a_request_is_timed_however_it_ends_and_its_refusal_is_counted() -> None
         raise NotLeader("another leads")
     with pytest.raises(ZeroDivisionError), meter.timing("get"), meter.refusing("get"):
         raise ZeroDivisionError
-    assert sum(meter.durations()["get"].counts) == 3
-    assert meter.refusals() == {("get", NotLeader.code): 1}
+    with pytest.raises(flight.FlightError), meter.timing("get"), meter.refusing("get"):
+        raise flight.FlightUnauthenticatedError("it is counted already")
+    assert sum(meter.durations()["get"].counts) == 4
+    assert meter.refusals() == {("get", NotLeader.code): 1, ("get", ReplicationError.code): 1}
 
 
 def test_what_was_moved_adds_up() -> None:

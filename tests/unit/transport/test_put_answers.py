@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.errors import NotEnoughReplicas
+from spark_replication.transport.flight.put_stream import AnswerQueue, QueueInOrder, QueueTogether
 from spark_replication.transport.meter import PUT, Meter
-from spark_replication.transport.put_stream import AnswerQueue, QueueInOrder, QueueTogether
 from tests.unit.transport.replicas import eventually
 
 
@@ -46,9 +46,9 @@ def test_answers_leave_in_the_order_of_their_batches() -> None:
     assert first
     assert second
     assert third
-    third.fill(Place(4, 5))
+    third.fill(OffsetSpan(4, 5))
     second.fill(NotEnoughReplicas("too few"))
-    first.fill(Place(0, 3))
+    first.fill(OffsetSpan(0, 3))
     first.fill(NotEnoughReplicas("too late"))
     answers.complete()
     thread.join(10)
@@ -69,14 +69,14 @@ def test_answers_of_a_topic_leave_as_they_come_and_together() -> None:
     assert second
     assert third
     assert fourth
-    third.fill(Place(4, 5))
+    third.fill(OffsetSpan(4, 5))
     second.fill(NotEnoughReplicas("too few"))
-    second.fill(Place(0, 0))
+    second.fill(OffsetSpan(0, 0))
     thread = writing(answers, written)
     eventually(lambda: len(written) == 1, "two answers, while the first batch has none")
-    first.fill(Place(0, 3))
+    first.fill(OffsetSpan(0, 3))
     eventually(lambda: len(written) == 2, "the third one")
-    fourth.fill(Place(6, 6))
+    fourth.fill(OffsetSpan(6, 6))
     answers.complete()
     thread.join(10)
     assert not thread.is_alive()
@@ -111,7 +111,7 @@ def test_answers_that_come_while_it_gathers_go_together() -> None:
     thread = writing(answers, written)
     for number, answer in enumerate(owed):
         assert answer
-        answer.fill(Place(number, number))
+        answer.fill(OffsetSpan(number, number))
         if number == 0:
             assert gathering.wait(60)
     gathered.set()
@@ -131,7 +131,7 @@ def test_the_last_answer_waits_for_nobody() -> None:
     thread = writing(answers, written)
     only = answers.next()
     assert only
-    only.fill(Place(0, 0))
+    only.fill(OffsetSpan(0, 0))
     eventually(lambda: len(written) == 1, "its answer")
     answers.complete()
     thread.join(10)
@@ -143,14 +143,14 @@ def test_an_answer_that_two_have_filled_is_told_once() -> None:
     answers, written = QueueTogether(unanswered_max=1, timeout_ms=60_000, gather=at_once, meter=METER), Written()
     only = answers.next()
     assert only
-    only.fill(Place(0, 0))
+    only.fill(OffsetSpan(0, 0))
     answers.filled(only)
     thread = writing(answers, written)
     eventually(lambda: len(written) == 1, "the answer")
     answers.filled(only)
     second = answers.next()
     assert second
-    second.fill(Place(1, 1))
+    second.fill(OffsetSpan(1, 1))
     answers.complete()
     thread.join(10)
     assert [len(message["answers"]) for message in written] == [1, 1]
@@ -166,7 +166,7 @@ def test_what_nobody_confirms_is_answered_in_time(kind: type[AnswerQueue]) -> No
     thread.join(10)
     told: Any = written if kind is QueueInOrder else written[0]["answers"]
     assert [(found["error"], found["maybe_written"]) for found in told] == [("REQUEST_TIMED_OUT", True)]
-    late.fill(Place(0, 0))
+    late.fill(OffsetSpan(0, 0))
     assert len(written) == 1
 
 
@@ -179,7 +179,7 @@ def test_no_more_batches_are_read_than_may_wait() -> None:
     third.start()
     third.join(0.1)
     assert third.is_alive()
-    first.fill(Place(0, 0))
+    first.fill(OffsetSpan(0, 0))
     third.join(10)
     assert not third.is_alive()
     answers.complete()
@@ -194,7 +194,7 @@ def test_a_client_that_is_gone_ends_the_stream() -> None:
     thread = writing(answers, written)
     first = answers.next()
     assert first
-    first.fill(Place(0, 0))
+    first.fill(OffsetSpan(0, 0))
     thread.join(10)
     assert not thread.is_alive()
     assert answers.next() is None

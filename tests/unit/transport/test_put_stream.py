@@ -16,10 +16,10 @@ from spark_replication.errors import InvalidRequest
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
-from spark_replication.storage.batches import TopicSchema
-from spark_replication.transport.limits import Room
+from spark_replication.storage.format.batches import TopicSchema
+from spark_replication.transport.flight.limits import Room
+from spark_replication.transport.flight.put_stream import FlightPutStream, QueueInOrder
 from spark_replication.transport.meter import PUT, Meter, Traffic
-from spark_replication.transport.put_stream import PutStream, QueueInOrder
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 from tests.unit.transport.replicas import Broker, Brokers
 
@@ -47,8 +47,8 @@ class Written(list[dict[str, Any]]):
         self.append(msgspec.json.decode(data))
 
 
-def stream_to(broker: Broker, schema: Callable[[], TopicSchema]) -> PutStream:
-    return PutStream(
+def stream_to(broker: Broker, schema: Callable[[], TopicSchema]) -> FlightPutStream:
+    return FlightPutStream(
         lambda _: broker.partitions[ORDERS],
         schema,
         QueueInOrder,
@@ -121,7 +121,7 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(
     ]
     written = Written()
     settings = Settings(batch_bytes_max=2_000)
-    stream = PutStream(
+    stream = FlightPutStream(
         lambda _: broker.partitions[ORDERS],
         lambda: TOPIC,
         QueueInOrder,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from spark_replication.errors import Overloaded
 from spark_replication.messages.quotas import Rate
-from spark_replication.transport import quotas
-from spark_replication.transport.caller import ANYBODY, Caller
-from spark_replication.transport.quotas import LOOK_MS, TOLD_AGAIN_MS, Quotas, Wait
+from spark_replication.transport.proofs.caller import ANYBODY, Caller
+from spark_replication.transport.security import quotas
+from spark_replication.transport.security.quotas import LOOK_MS, TOLD_AGAIN_MS, Quotas, Wait
 
 ALICE, BOB = (Caller(name, is_of_cluster=False) for name in ("alice", "bob"))
 BROKER = Caller("alice", is_of_cluster=True)

@@ -15,10 +15,10 @@ from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.lane import PutAnswersFrame, ReadAnswerFrame, ThrottledFrame
 from spark_replication.messages.records import InitProducer, ReadTicket
-from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import Security
 from tests.unit.storage.storage_stories import SCHEMA, rows
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers, eventually

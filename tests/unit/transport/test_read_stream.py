@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from spark_replication.engine.partition import Partition
+from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.envelope import from_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
-from spark_replication.storage import batches
-from spark_replication.storage.batches import TopicSchema, prepare
-from spark_replication.transport.limits import Room
+from spark_replication.storage.format import batches
+from spark_replication.storage.format.batches import TopicSchema, prepare
+from spark_replication.transport.flight.limits import Room
+from spark_replication.transport.flight.read_stream import ReadStream
 from spark_replication.transport.meter import Traffic
-from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, prepared
 from tests.unit.transport.replicas import Brokers
 

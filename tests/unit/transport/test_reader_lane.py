@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client import read_connections
-from spark_replication.client.read_connections import WAITING_MAX, Answer, ReadConnection, ReadConnections
-from spark_replication.client.read_connections import Broker as Place
+from spark_replication.client.reading import read_connections
+from spark_replication.client.reading.read_connections import WAITING_MAX, ReadAnswer, ReadConnection, ReadConnections
+from spark_replication.client.reading.read_connections import Broker as Place
 from spark_replication.config import Compression, Settings
-from spark_replication.engine import read_end
+from spark_replication.engine.ends import read_end
 from spark_replication.errors import (
     BrokerNotAvailable,
     ClientClosed,
@@ -47,10 +47,14 @@ from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import ErrorFrame, FetchFrame, HelloFrame
 from spark_replication.model import Offset, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
-from spark_replication.storage.batches import TopicSchema, batches_of, prepare
-from spark_replication.storage.files import StoredRange
-from spark_replication.transport import reader_connection
-from spark_replication.transport.frames import (
+from spark_replication.storage.disk.files import StoredRange
+from spark_replication.storage.format.batches import TopicSchema, batches_of, prepare
+from spark_replication.transport.frames import reader_connection
+from spark_replication.transport.frames.reader_connection import QUESTION_BYTES_MAX, READ_BYTES, ReaderConnection
+from spark_replication.transport.meter import GET, Moved
+from spark_replication.transport.proofs.handshake import introduce_client
+from spark_replication.transport.security.security import NO_SECURITY, Security
+from spark_replication.transport.sockets.frames import (
     HEAD_BYTES,
     SENDFILE_BYTES_MIN,
     FrameReceiver,
@@ -58,10 +62,6 @@ from spark_replication.transport.frames import (
     encoded,
     send,
 )
-from spark_replication.transport.handshake import introduce_client
-from spark_replication.transport.meter import GET, Moved
-from spark_replication.transport.reader_connection import QUESTION_BYTES_MAX, READ_BYTES, ReaderConnection
-from spark_replication.transport.security import NO_SECURITY, Security
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, prepared, rows
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 from tests.unit.transport.test_lane import Client, joined, leads, log_of, open_files, producers, put, stream
@@ -78,7 +78,7 @@ class Heard(NamedTuple):
     payload: bytes
 
     def records(self) -> LogSlice:
-        found = Answer(self.told, memoryview(self.payload)).records()
+        found = ReadAnswer(self.told, memoryview(self.payload)).records()
         assert found is not None
         return found
 
@@ -214,9 +214,9 @@ def ticket(**asked: Any) -> ReadTicket:
     return ReadTicket(topic="orders", partition=0, **asked)
 
 
-def answer_of(connection: ReadConnection) -> Answer:
+def answer_of(connection: ReadConnection) -> ReadAnswer:
     told = connection.told()
-    return Answer(told, connection.payload())
+    return ReadAnswer(told, connection.payload())
 
 
 def received(receiver: LastingReceiver) -> tuple[Frame, memoryview]:
@@ -892,7 +892,7 @@ def test_readers_have_so_many_places_of_their_own(brokers: Brokers) -> None:
 
 
 def test_readers_take_no_place_of_a_producer_or_a_follower(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_replication.transport.replication_server.CONNECTIONS_MAX", 2)
+    monkeypatch.setattr("spark_replication.transport.frames.replication_server.CONNECTIONS_MAX", 2)
     brokers.settings = Settings(flight_writes_max=1)
     leader = leads(brokers, replicas=(1, 2))
     peers = [Peer(leader) for _ in range(4)]
@@ -1311,7 +1311,7 @@ def test_a_broker_that_does_not_answer_the_question_is_refused(connections: Read
 def test_an_answer_that_does_not_describe_its_payload_is_refused(changed: dict[str, int]) -> None:
     told = replace(ReadAnswerFrame(number=0), **changed)
     with pytest.raises(InvalidRequest, match="does not describe its payload of 100 bytes"):
-        Answer(told, memoryview(bytes(100))).records()
+        ReadAnswer(told, memoryview(bytes(100))).records()
 
 
 def test_a_schema_that_is_not_that_of_its_batches_is_damage(brokers: Brokers) -> None:
@@ -1322,7 +1322,7 @@ def test_a_schema_that_is_not_that_of_its_batches_is_damage(brokers: Brokers) ->
     damaged = bytearray(payload)
     damaged[told.schema_bytes // 2] ^= 1
     with pytest.raises(CorruptLog, match="schema of the batches does not have its CRC-32C"):
-        Answer(told, memoryview(damaged)).records()
+        ReadAnswer(told, memoryview(damaged)).records()
 
 
 # Frames that last

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.core.replica.read_start import ReadPlace
-from spark_replication.engine.damage import Damage
+from spark_replication.engine.replica.damage import Damage
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import Records
-from spark_replication.transport.limits import Room
+from spark_replication.transport.flight.limits import Room
+from spark_replication.transport.flight.read_stream import ReadStream
 from spark_replication.transport.meter import Traffic
-from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, prepared
 from tests.unit.transport.replicas import Brokers
 

@@ -21,12 +21,12 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.model import TopicPartition
-from spark_replication.transport import actions
-from spark_replication.transport.actions import ActionServer, call, handled
-from spark_replication.transport.caller import ANYBODY
-from spark_replication.transport.expiry import AGAIN_S, WARN_S, Expiry
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import Security, read_security, require_own_brokers
+from spark_replication.transport.flight import actions
+from spark_replication.transport.flight.actions import ActionServer, call, handled
+from spark_replication.transport.proofs.caller import ANYBODY
+from spark_replication.transport.security.expiry import AGAIN_S, WARN_S, Expiry
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import Security, read_security, require_own_brokers
 from tests.unit.transport.certificates import Authority, Files, tls_settings
 from tests.unit.transport.replicas import TIMEOUT_S, Brokers, eventually
 from tests.unit.transport.test_security import token_settings
@@ -128,6 +128,31 @@ def test_what_is_no_certificate_changes_nothing(
     eventually(lambda: is_shown(server, party, before), "a good one is shown")
 
 
+@pytest.mark.parametrize("wrong", ["no key", "a key that everybody may read"])
+def test_who_is_taken_out_of_the_cas_is_out_whatever_is_wrong_with_the_own_key(
+    tmp_path: Path, authorities: tuple[Authority, Authority], wrong: str
+) -> None:
+    old, new = authorities
+    party = Party(tmp_path, "server", old)
+    party.trusts(old, new)
+    security = security_of(party.settings)
+    assert security.certificates is not None
+    before = security.tls
+    assert before is not None
+    if wrong == "no key":
+        party.files.key.write_text("no key")
+    else:
+        party.files.key.chmod(0o644)
+    party.trusts(new)
+    assert security.certificates.look()
+    after = security.tls
+    assert after is not None
+    assert not security.is_known(before.mark)
+    assert after.certificate is before.certificate, "as it was read before"
+    assert security.trouble.startswith("security.tls.")
+    assert security.trouble.endswith("what was read before holds on")
+
+
 def test_a_certificate_whose_key_follows_in_a_moment_is_waited_for(
     tmp_path: Path, authorities: tuple[Authority, Authority]
 ) -> None:
@@ -167,17 +192,18 @@ def test_a_client_that_has_not_looked_yet_does_so_before_it_gives_up(
     threading.Thread(target=server.server.shutdown, daemon=True).start()
 
 
-def test_connections_of_brokers_and_clients_begin_anew_when_other_cas_are_trusted(
+def test_connections_of_brokers_and_clients_begin_anew_when_a_ca_is_taken_back(
     tmp_path: Path, authorities: tuple[Authority, Authority], brokers: Brokers
 ) -> None:
     old, new = authorities
-    party = Party(tmp_path, "broker", old)
+    party = Party(tmp_path, "broker", new)
+    party.trusts(old, new)
     leader, follower = (brokers.start(number, security=security_of(party.settings)) for number in (1, 2))
     for broker in (leader, follower):
         broker.command(ORDERS, 1, (1, 2))
     eventually(lambda: leader.replication._server.followers.of(2) is not None, "it follows")
     before = leader.replication._server.followers.of(2)
-    party.trusts(old, new)
+    party.trusts(new)
 
     def began_anew() -> bool:
         leader.produce(ORDERS, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from spark_replication.messages.actions import DESCRIBE_RANGES
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, WantedRange
-from spark_replication.storage.replica_folder import is_here
-from spark_replication.transport.actions import call
+from spark_replication.storage.directory.replica_folder import is_here
+from spark_replication.transport.flight.actions import call
 from tests.unit.transport.flight_broker import ORDERS, FlightBroker, written
 
 SCHEMA = pa.schema([("text", pa.string())])
@@ -37,7 +38,8 @@ def test_who_asks_for_files_is_told_of_the_folder(broker: FlightBroker, tmp_path
     assert (found.start, found.end, found.topic_id) == (0, 2, "id-orders")
     assert found.folder is not None
     assert found.folder.path == str(tmp_path / "orders-0.id-orders")
-    assert is_here(found.folder)
+    assert is_here(found.folder, os.geteuid())
+    assert not is_here(found.folder, os.geteuid() + 1)
 
 
 def test_who_does_not_ask_is_not(broker: FlightBroker) -> None:

@@ -16,11 +16,11 @@ from typing import cast
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.engine import fetch_session
-from spark_replication.engine.fetch_session import Taken
-from spark_replication.engine.partition import Partition
-from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.engine.slow_disks import SLOW_MS
+from spark_replication.engine.ends import fetch_session
+from spark_replication.engine.ends.fetch_session import Taken
+from spark_replication.engine.ends.slow_disks import SLOW_MS
+from spark_replication.engine.replica.partition import Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig, NotLeader
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.replication import (
@@ -34,16 +34,17 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
-from spark_replication.process import load
-from spark_replication.storage import files
-from spark_replication.storage.index import ENTRY_BYTES
-from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
-from spark_replication.transport import frames, replication_client, replication_server
-from spark_replication.transport.frames import SENDFILE_BYTES_MIN, FrameReceiver, encoded, hang_up, send
-from spark_replication.transport.replication import Address, Replication
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.process import threads
+from spark_replication.storage.disk import files
+from spark_replication.storage.format.index import ENTRY_BYTES
+from spark_replication.storage.log.segment_memory import BATCH_BYTES_MAX
+from spark_replication.transport.frames import replication_client, replication_server
+from spark_replication.transport.frames.replication import Address, Replication
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.transport.sockets import frames
+from spark_replication.transport.sockets.frames import SENDFILE_BYTES_MIN, FrameReceiver, encoded, hang_up, send
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
@@ -722,8 +723,8 @@ def test_a_follower_that_is_behind_gets_several_batches_at_once(
     for gather in ("GATHER_MS", "GATHER_FLOOD_MS"):
         monkeypatch.setattr(replication_server, gather, 10_000 * TIMEOUT_S if gather == setting else 0)
     monkeypatch.setattr(replication_server, "FLOOD_BATCHES_PER_MS", flood)
-    monkeypatch.setattr(load, "BUSY_CORES", busy_cores)
-    monkeypatch.setattr(load, "LOOK_S", 0.0)
+    monkeypatch.setattr(threads, "BUSY_CORES", busy_cores)
+    monkeypatch.setattr(threads, "LOOK_S", 0.0)
     leader = brokers.start(1)
     leader.command(ORDERS, 1, (1, 2))
     leader.produce(ORDERS, 1)

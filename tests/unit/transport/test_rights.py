@@ -16,11 +16,11 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.acls import Need
 from spark_replication.model import TopicPartition
-from spark_replication.transport.caller import Caller
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import Security
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.proofs.caller import Caller
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import Security
 
 ROOT, ALICE, BROKER = Token("r", "root"), Token("a", "alice"), Token("b", "broker")
 WITH_ACLS = Security(
@@ -49,6 +49,16 @@ def test_what_changes_holds_at_the_next_question() -> None:
     assert acls.rights.allow(caller(ALICE), WRITE)
     acls.text = "bob write topic orders"
     assert not acls.rights.allow(caller(ALICE), WRITE)
+
+
+def test_who_is_denied_is_told_so_and_nobody_is_advised_to_grant_it() -> None:
+    acls = Acls("alice write topic orders; deny alice write topic orders from 10.0.0.0/8")
+    here, elsewhere = (caller(ALICE)._replace(host=host) for host in ("10.1.2.3", "11.1.2.3"))
+    acls.rights.require(elsewhere, [WRITE])
+    with pytest.raises(TopicAuthorizationFailed, match=r"may not write topic orders: it is denied.*acls remove --deny"):
+        acls.rights.require(here, [WRITE])
+    with pytest.raises(TopicAuthorizationFailed, match=r"acls add alice read topic orders"):
+        acls.rights.require(here, [Need("read", "orders")])
 
 
 def test_super_users_do_what_clients_may_and_brokers_everything() -> None:
@@ -107,7 +117,7 @@ def test_a_partition_is_found_for_those_who_have_the_right(caplog: pytest.LogCap
     acls = Acls("alice write prefix ord")
     guarded = acls.rights.guarded(find, caller(ALICE), "write")
     assert guarded(TopicPartition("orders", 3)) is a_partition
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         for _ in range(3):
             with pytest.raises(TopicAuthorizationFailed):
                 guarded(TopicPartition("stock", 0))
@@ -122,14 +132,16 @@ def test_whose_token_was_removed_is_to_connect_again() -> None:
     for token in (ROOT, ALICE, BROKER):
         rights.require_known(caller(token))
     rights.require_known(Caller("in-a-certificate", is_of_cluster=False))
-    with pytest.raises(BrokerNotAvailable, match="client alice began with a token that is none of this cluster"):
+    with pytest.raises(
+        BrokerNotAvailable, match="client alice began with a token, or a certificate, that this cluster does not know"
+    ):
         rights.require_known(Caller("alice", is_of_cluster=False, mark=Token("old", "alice").mark))
 
 
-def test_the_first_refusal_of_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_the_refusals_of_a_stream_the_first_is_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     acls = Acls("alice write topic orders")
     check = acls.rights.check_of(caller(ALICE)._replace(host="10.0.0.7"), "write")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         check("orders")
         assert caplog.records == []
         for topic in ("stock", "prices"):

@@ -15,9 +15,9 @@ from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig, ReplicationError
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport.actions import ActionServer, call, error_of_flight, handled
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY, Security, read_security
+from spark_replication.transport.flight.actions import ActionServer, call, error_of_flight, handled
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
 

@@ -18,13 +18,13 @@ from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, O
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, WelcomeFrame
 from spark_replication.messages.replication import ChallengeFrame, ErrorFrame, HelloFrame, ProofFrame
-from spark_replication.transport.client_connection import ClientConnection
-from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
-from spark_replication.transport.handshake import introduce_client
-from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.tls_channel import RECORD_BYTES_MAX, TlsChannel
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.frames.client_connection import ClientConnection
+from spark_replication.transport.proofs.handshake import introduce_client
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.transport.sockets.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
+from spark_replication.transport.sockets.tls_channel import RECORD_BYTES_MAX, TlsChannel
 from tests.unit.storage.storage_stories import rows
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 from tests.unit.transport.test_lane import (

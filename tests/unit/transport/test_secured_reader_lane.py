@@ -11,18 +11,19 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.client.read_connections import Answer, ReadConnections
+from spark_replication.client.reading.read_connections import ReadAnswer, ReadConnections
 from spark_replication.config import Settings
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, Overloaded, ReplicationError
 from spark_replication.messages.frames import Frame, from_frame
 from spark_replication.messages.lane import ClientFrame, ReadAnswerFrame, ReadFrame, WelcomeFrame
 from spark_replication.messages.records import ReadTicket
 from spark_replication.messages.replication import ChallengeFrame, ErrorFrame, ProofFrame
-from spark_replication.transport import read_stream, reader_connection
-from spark_replication.transport.frames import LastingReceiver
-from spark_replication.transport.security import NO_SECURITY, Security
-from spark_replication.transport.tls_channel import ENCRYPTED_BYTES_MAX
-from spark_replication.transport.token import Token
+from spark_replication.transport.flight import read_stream
+from spark_replication.transport.frames import reader_connection
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.security.security import NO_SECURITY, Security
+from spark_replication.transport.sockets.frames import LastingReceiver
+from spark_replication.transport.sockets.tls_channel import ENCRYPTED_BYTES_MAX
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.hostile import any_of
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
@@ -100,7 +101,7 @@ def test_many_answers_go_over_one_connection_of_a_client(brokers: Brokers, modes
                     connection.ask(ticket, checked=False)
                 for _ in range(50):
                     told = connection.told()
-                    records = Answer(told, connection.payload()).records()
+                    records = ReadAnswer(told, connection.payload()).records()
                     assert records is not None
                     assert records.first_offset == told.offset
                     found.append(bytes(records.data))
@@ -303,6 +304,7 @@ def heard_by(leader: Broker, conversation: list[bytes]) -> list[Frame]:
     return heard
 
 
+@pytest.mark.slow
 def test_hostile_bytes_of_readers_harm_nobody(brokers: Brokers) -> None:
     leader = led(brokers, NO_SECURITY)
     data = produce(leader, *(prepared(first, 2) for first in range(0, 40, 2)), prepared(40, 3_000))

@@ -27,13 +27,19 @@ from spark_replication.messages.replication import (
     ProofFrame,
 )
 from spark_replication.model import TopicPartition
-from spark_replication.transport import replication_client, replication_server
-from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, SENDFILE_BYTES_MIN, FrameReceiver, encoded, send
-from spark_replication.transport.handshake import introduce
-from spark_replication.transport.security import NO_SECURITY, Security, read_security
-from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.frames import replication_client, replication_server
+from spark_replication.transport.proofs.handshake import introduce
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.security import NO_SECURITY, Security, read_security
+from spark_replication.transport.sockets.frames import (
+    HANDSHAKE_BYTES_MAX,
+    SENDFILE_BYTES_MIN,
+    FrameReceiver,
+    encoded,
+    send,
+)
+from spark_replication.transport.sockets.tls_channel import RECORD_BYTES_MAX
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually

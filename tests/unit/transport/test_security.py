@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import HelloFrame
-from spark_replication.process.named_files import read_named
-from spark_replication.transport.security import NO_SECURITY, Security, read_security
-from spark_replication.transport.tickets import Tickets
-from spark_replication.transport.token import TOKEN_BYTES_MAX, Token
+from spark_replication.process.files import Care, read_named
+from spark_replication.transport.proofs.tickets import Tickets
+from spark_replication.transport.proofs.token import TOKEN_BYTES_MAX, Token
+from spark_replication.transport.security.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.certificates import Authority, Files, locked_key, tls_settings
 
 SECRET = "the-secret-of-this-cluster"
@@ -142,13 +143,13 @@ def test_what_was_checked_is_what_is_used(party: Party, monkeypatch: pytest.Monk
     files, others = party.authority.issue("changing"), party.authority.issue("others")
     chain = files.certificate.read_bytes()
 
-    def read_and_changed(setting: str, path: str, *, secret: bool = False) -> bytes:
-        found = read_named(setting, path, secret=secret)
+    def read_and_changed(setting: str, path: str, care: Care = Care.NONE) -> bytes:
+        found = read_named(setting, path, care)
         if path == str(files.key):
             files.key.write_bytes(others.key.read_bytes())
         return found
 
-    monkeypatch.setattr("spark_replication.transport.security.read_named", read_and_changed)
+    monkeypatch.setattr("spark_replication.transport.security.security.read_named", read_and_changed)
     tls = read_security(settings_from(tls_settings(party.authority, files))).tls
     assert tls is not None
     assert tls.certificate is not None
@@ -160,6 +161,45 @@ def test_a_key_that_everybody_may_read_is_refused(party: Party) -> None:
     files.key.chmod(0o644)
     with pytest.raises(InvalidConfig, match=r"security.tls.key.file=.*open to every user"):
         read_security(settings_from(tls_settings(party.authority, files)))
+
+
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o666, True), (0o602, True), (0o664, False), (0o644, False)])
+def test_cas_that_everybody_may_write_are_refused(tmp_path: Path, mode: int, *, is_refused: bool) -> None:
+    """Whoever writes them lets in whom he likes."""
+    authority = Authority(tmp_path)
+    settings = settings_from(tls_settings(authority, authority.issue("broker")))
+    authority.file.chmod(mode)
+    if not is_refused:
+        assert read_security(settings).tls is not None
+        return
+    with pytest.raises(InvalidConfig, match=r"security.tls.ca.file=.*may be written by every user.*: chmod o-w "):
+        read_security(settings)
+
+
+def test_cas_that_everybody_may_write_later_are_told_of_and_not_read(tmp_path: Path) -> None:
+    """What was read before holds on: to trust nobody would part the brokers."""
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    security = read_security(settings_from(tls_settings(old, old.issue("broker"))))
+    before = security.tls
+    assert before is not None
+    assert security.certificates is not None
+    old.file.write_text(new.file.read_text())
+    old.file.chmod(0o666)
+    assert not security.certificates.look()
+    assert security.tls is before
+    assert security.trouble.endswith("what was read before holds on")
+    old.file.chmod(0o644)
+    assert security.certificates.look()
+    assert (security.tls.ca, security.trouble) == (new.file.read_bytes(), "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_cas_of_another_user_are_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = settings_from(tls_settings(authority, authority.issue("broker")))
+    os.chown(authority.file, 65_534, -1)
+    with pytest.raises(InvalidConfig, match=r"security.tls.ca.file=.* belongs to user 65534, who may .*change it"):
+        read_security(settings)
 
 
 def test_a_group_may_share_a_token_file(tmp_path: Path) -> None:

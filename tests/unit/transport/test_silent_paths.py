@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.transport import security
-from spark_replication.transport.actions import error_of_flight
-from spark_replication.transport.frames import (
+from spark_replication.client.finding.deadline import Deadline, persistently
+from spark_replication.transport.flight.actions import error_of_flight
+from spark_replication.transport.security import security
+from spark_replication.transport.security.security import NO_SECURITY
+from spark_replication.transport.sockets.frames import (
     KEEPALIVE_IDLE_S,
     KEEPALIVE_INTERVAL_S,
     KEEPALIVE_PROBES_MAX,
     UNCONFIRMED_MS_MAX,
     tune,
 )
-from spark_replication.transport.security import NO_SECURITY
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 

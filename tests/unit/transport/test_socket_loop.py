@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.engine.partition import HALF_DONE
+from spark_replication.engine.replica.partition import HALF_DONE
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
-from spark_replication.transport import socket_loop
-from spark_replication.transport.aside import Aside
-from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.sockets import socket_loop
+from spark_replication.transport.sockets.aside import Aside
+from spark_replication.transport.sockets.socket_loop import Connected, SocketLoop
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
 
 UNHANDLED = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -397,7 +397,7 @@ def test_a_loop_that_was_stopped_leaves_nothing_open() -> None:
     loop.post(lambda: pytest.fail("nobody calls this"))
 
 
-def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
+def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop, connected: tuple[Sink, socket.socket]) -> None:
     aside = Aside(loop, 2, name="aside")
     aside.start()
     free = threading.Event()
@@ -407,11 +407,12 @@ def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
         waits()
         return f"{name} by {threading.current_thread().name}"
 
-    def then(result: str) -> None:
-        came.append((*result.split(" by "), threading.current_thread().name))  # type: ignore[arg-type]
+    def then(result: str | ReplicationError) -> None:
+        came.append((*str(result).split(" by "), threading.current_thread().name))  # type: ignore[arg-type]
 
-    aside.do(lambda: work("slow", lambda: free.wait(TIMEOUT_S)), then)
-    aside.do(lambda: work("quick", lambda: None), then)
+    sink, _ = connected
+    aside.do(sink, lambda: work("slow", lambda: free.wait(TIMEOUT_S)), then)
+    aside.do(sink, lambda: work("quick", lambda: None), then)
     eventually(lambda: came == [("quick", "aside", "loop")], "it waits for nobody else's disk")
     free.set()
     eventually(lambda: len(came) == 2, "both")
@@ -437,8 +438,82 @@ def test_an_error_that_nobody_expected_ends_its_connection_alone(
         loop.stop(TIMEOUT_S)
 
 
+def fails(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def aside(loop: SocketLoop) -> Iterator[Aside]:
+    found = Aside(loop, 1, name="aside")
+    found.start()
+    yield found
+    found.stop(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("error", [KeyError(21), BrokerNotAvailable("a reason")])
+def test_an_error_of_work_aside_is_what_came_of_it(
+    aside: Aside, connected: tuple[Sink, socket.socket], error: Exception
+) -> None:
+    sink, _ = connected
+    came: list[object] = []
+    for work in (fails(error), lambda: "done"):
+        aside.of(sink).do(work, came.append)
+    eventually(lambda: len(came) == 2, "its thread goes on")
+    assert isinstance(came[0], ReplicationError)
+    assert (came[0] is error) == isinstance(error, ReplicationError)
+    assert (came[1], sink.error) == ("done", None)
+
+
+def test_who_fails_by_what_came_from_aside_ends_alone(
+    loop: SocketLoop, aside: Aside, connected: tuple[Sink, socket.socket]
+) -> None:
+    sink, _ = connected
+    aside.do(sink, lambda: None, fails(KeyError(21)))
+    eventually(lambda: sink.error is not None, "it has ended")
+    came: list[object] = []
+    aside.do(sink, lambda: "late", came.append)
+    eventually(lambda: came == ["late"], "whoever has ended has something to give back, perhaps")
+    aside.do(sink, lambda: None, fails(KeyError(21)))
+    assert loop.call(lambda: None, TIMEOUT_S), "others go on"
+
+
 @UNHANDLED
-def test_an_error_with_a_partition_in_hand_ends_the_loop() -> None:
+def test_an_error_of_work_aside_with_a_partition_in_hand_is_raised_by_its_thread(
+    aside: Aside, connected: tuple[Sink, socket.socket]
+) -> None:
+    """Which ends a broker's process (threading.excepthook)."""
+    half_done = KeyError(21)
+    half_done.add_note(HALF_DONE)
+    came: list[object] = []
+    aside.do(connected[0], fails(half_done), came.append)
+    eventually(lambda: not aside._threads[0].is_alive(), "its thread has ended")
+    assert came == []
+
+
+def test_who_fails_at_its_end_ends_alone(loop: SocketLoop, connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    sink.ended = fails(KeyError(21))  # type: ignore[method-assign]
+    theirs.close()
+    eventually(lambda: not loop._connections, "it has ended")
+    assert loop.call(lambda: None, TIMEOUT_S), "others go on"
+
+
+def test_who_cannot_be_looked_after_has_ended(loop: SocketLoop) -> None:
+    with pair(loop) as (ours, _):
+        sink = Sink(loop, ours)
+        ours.close()
+        added: list[bool] = []
+        assert loop.call(lambda: added.append(loop.add(sink)), TIMEOUT_S)
+        assert added == [False]
+        assert isinstance(sink.error, OSError)
+
+
+@UNHANDLED
+@pytest.mark.parametrize("at", ["its end", "its turn"])
+def test_an_error_with_a_partition_in_hand_ends_the_loop(at: str) -> None:
     told: list[BaseException] = []
     loop = SocketLoop("loop", failed=told.append)
     loop.start()
@@ -446,7 +521,9 @@ def test_an_error_with_a_partition_in_hand_ends_the_loop() -> None:
     half_done.add_note(HALF_DONE)
     with pair(loop) as (ours, theirs):
         sink = Sink(loop, ours)
-        sink.fails = half_done
+        sink.fails = half_done if at == "its turn" else BrokerNotAvailable("over")
+        if at == "its end":
+            sink.ended = fails(half_done)  # type: ignore[method-assign]
         sink.begin()
         eventually(lambda: told == [half_done], "half a broker would be worse than none")
         assert sink.error is None

@@ -12,12 +12,12 @@ from pyarrow import flight
 
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.process.descriptors import lowest_free
-from spark_replication.transport import actions, strangers
-from spark_replication.transport.actions import ActionServer, call, handled
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.strangers import Strangers, are_scarce
+from spark_replication.process.files import lowest_free
+from spark_replication.transport.flight import actions, strangers
+from spark_replication.transport.flight.actions import ActionServer, call, handled
+from spark_replication.transport.flight.strangers import Strangers, are_scarce
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
 
 TIMEOUT_MS = 10_000

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from spark_replication.errors import AuthenticationFailed
 from spark_replication.messages.introducing import Introduce, Prove
-from spark_replication.transport.caller import Caller
-from spark_replication.transport.tickets import ANSWER_MS, TICKET_MS, Tickets
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens
+from spark_replication.transport.proofs.caller import Caller
+from spark_replication.transport.proofs.tickets import ANSWER_MS, TICKET_MS, Tickets
+from spark_replication.transport.proofs.token import Token, session_of
+from spark_replication.transport.proofs.tokens import Tokens
 
 ALICE, BROKER = Token("of-alice", "alice"), Token("of-brokers", "broker")
 PORT = 9_000
@@ -47,14 +47,20 @@ def test_both_sides_prove_that_they_know_the_token(server: Server) -> None:
     admission = server.tickets.admitted(asked)
     assert ALICE.proven(admission.proof, "server", HELLO, asked.challenge.nonce)
     assert admission.proof != asked.proof
-    assert server.tickets.caller(admission.ticket) == Caller("alice", is_of_cluster=False, mark=ALICE.mark)
+    session = session_of(HELLO, asked.challenge.nonce)
+    alice = Caller("alice", is_of_cluster=False, mark=ALICE.mark, session=session)
+    assert server.tickets.caller(admission.ticket) == alice
     assert "of-alice" not in admission.ticket
 
 
 def test_brokers_have_a_secret_of_their_own(server: Server) -> None:
     hello = replace(HELLO, name="broker", is_of_cluster=True)
-    admission = server.tickets.admitted(server.prove(hello, BROKER))
-    assert server.tickets.caller(admission.ticket) == Caller("broker", is_of_cluster=True, mark=BROKER.mark)
+    asked = server.prove(hello, BROKER)
+    admission = server.tickets.admitted(asked)
+    found = server.tickets.caller(admission.ticket)
+    assert found is not None
+    assert found._replace(session=b"") == Caller("broker", is_of_cluster=True, mark=BROKER.mark)
+    assert found.session == session_of(hello, asked.challenge.nonce)
     for claimed, token in ((replace(HELLO, is_of_cluster=True), ALICE), (replace(HELLO, name="broker"), BROKER)):
         with pytest.raises(AuthenticationFailed, match="does not know a token of this cluster"):
             server.tickets.admitted(server.prove(claimed, token))

@@ -19,9 +19,10 @@ import pytest
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 from spark_replication.messages.replication import ErrorFrame
-from spark_replication.storage.files import LocalFiles, StoredRange
-from spark_replication.transport.caller import ANYBODY
-from spark_replication.transport.frames import (
+from spark_replication.storage.disk.files import LocalFiles, StoredRange
+from spark_replication.transport.proofs.caller import ANYBODY
+from spark_replication.transport.security.security import Security, read_security
+from spark_replication.transport.sockets.frames import (
     RECEIVE_BYTES,
     ROOM_BYTES_MIN,
     FrameReceiver,
@@ -30,8 +31,7 @@ from spark_replication.transport.frames import (
     hang_up,
     send,
 )
-from spark_replication.transport.security import Security, read_security
-from spark_replication.transport.tls_channel import (
+from spark_replication.transport.sockets.tls_channel import (
     ENCRYPTED_BYTES_MAX,
     RECORD_BYTES,
     RECORD_BYTES_MAX,
@@ -102,6 +102,28 @@ def pair(parties: Parties, sockets: tuple[socket.socket, socket.socket]) -> tupl
     return client, server.channel
 
 
+@pytest.mark.parametrize(
+    ("names", "known_as"),
+    [
+        (("2001:DB8:0:0::1", "alice"), "2001:db8::1"),  # as gRPC has it: rights are granted to one spelling
+        (("10.0.0.1",), "10.0.0.1"),
+        (("alice", "2001:db8::1"), "alice"),
+    ],
+)
+def test_a_peer_has_one_name_over_frames_and_flight(
+    parties: Parties,
+    sockets: tuple[socket.socket, socket.socket],
+    names: tuple[str, ...],
+    known_as: str,
+) -> None:
+    own = parties.ours.issue("the common name", *names)
+    server = Server(sockets[1], parties.broker)
+    Security.of(tls_settings(parties.ours, own, mutual=True)).connected(sockets[0], HOST, TIMEOUT_S)
+    assert server.outcome() is None
+    assert server.channel is not None
+    assert server.channel.peer_name == known_as
+
+
 def test_frames_of_any_size_go_both_ways_at_the_same_time(pair: tuple[TlsChannel, TlsChannel]) -> None:
     """Neither side waits for the other: each reads while what it has to say does not go."""
     sizes = [0, 1, 100, RECEIVE_BYTES - 1, RECEIVE_BYTES, 5 * RECEIVE_BYTES, 3, 0, 16 << 10, RECEIVE_BYTES // 2] * 3
@@ -117,8 +139,10 @@ def test_frames_of_any_size_go_both_ways_at_the_same_time(pair: tuple[TlsChannel
             half = len(payload) // 2
             outbox.put(encoded(frame, payload[:half], memoryview(payload)[half:]))
         happens = select.poll()
-        while outbox or len(received[place]) < len(sent):
+        while True:
             outbox.flush()
+            if not outbox and len(received[place]) == len(sent):
+                return  # nothing comes any more that a poll could tell of
             happens.register(channel.fileno(), select.POLLIN | (select.POLLOUT if outbox else 0))
             happens.poll(1000 * TIMEOUT_S)
             received[place] += [(frame, bytes(payload)) for frame, payload in receiver.receive()]
@@ -437,11 +461,11 @@ def test_a_connection_is_known_while_the_cas_are_trusted_that_its_handshake_was_
     parties.broker.connected(sockets[0], HOST, TIMEOUT_S)
     assert server.outcome() is None
     assert server.channel is not None
-    assert security.is_known(security.caller_at(server.channel, ANYBODY).mark)
+    assert security.is_known(security.caller_at(server.channel, ANYBODY).ca)
     trusted.write_bytes(parties.theirs.file.read_bytes())
     assert security.certificates is not None
     assert security.certificates.look()
-    assert not security.is_known(security.caller_at(server.channel, ANYBODY).mark)
+    assert not security.is_known(security.caller_at(server.channel, ANYBODY).ca)
 
 
 def test_what_is_closed_holds_nothing_whoever_refers_to_it(pair: tuple[TlsChannel, TlsChannel]) -> None:

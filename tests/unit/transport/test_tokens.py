@@ -9,10 +9,10 @@ import pytest
 
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.lane import ClientFrame
-from spark_replication.process import reread
-from spark_replication.transport import tokens
-from spark_replication.transport.token import Token
-from spark_replication.transport.tokens import Tokens, read_tokens
+from spark_replication.process import files
+from spark_replication.transport.proofs import tokens
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import Tokens, read_tokens
 
 SETTING = "security.token.file"
 HELLO = ClientFrame(name="alice", port=1, nonce=b"n" * 32)
@@ -106,7 +106,7 @@ def test_a_token_that_was_removed_is_forgotten_in_time(file: Path, monkeypatch: 
     file.write_text(f"alice {OLD}\nalice {NEW}\n")
     known = read(file)
     file.write_text(f"alice {NEW}\n")
-    monkeypatch.setattr(reread, "LOOK_S", 0.0)
+    monkeypatch.setattr(files, "LOOK_S", 0.0)
     assert not known.is_known(Token(OLD, "alice").mark)
 
 
@@ -122,6 +122,29 @@ def test_a_file_that_will_not_do_any_longer_changes_nothing(file: Path, content:
     assert known.own.bearer == f"Bearer {ONE}"
     assert proving(known, ONE) is not None
     assert proving(known, TWO) is None
+
+
+def test_a_removal_that_nobody_can_trust_lets_nobody_stay(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`grep -v mallory tokens > new; mv new tokens`, with a umask of 022."""
+    monkeypatch.setattr(files, "LOOK_S", 0.0)
+    file.write_text(f"alice {ONE}\nmallory {TWO}\n")
+    known = read(file)
+    made = file.with_name("new")
+    made.touch(mode=0o644)
+    made.write_text(f"alice {ONE}\n")
+    made.rename(file)
+    alice, mallory = Token(ONE, "alice"), Token(TWO, "mallory")
+    assert known.is_known(mallory.mark), "for a moment"
+    assert "open to every user of this host" in known.trouble
+    monkeypatch.setattr(files, "UNTRUSTED_S", 0.0)
+    assert not known.is_known(mallory.mark)
+    assert not known.is_known(alice.mark), "whoever could read the file could pose as her"
+    assert proving(known, TWO, "mallory") is None
+    assert known.own.mark == alice.mark, "whether that is good is up to whom it is proven to"
+    file.chmod(0o600)
+    assert known.is_known(alice.mark)
+    assert not known.is_known(mallory.mark)
+    assert known.trouble == ""
 
 
 def test_each_token_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:

@@ -15,9 +15,9 @@ from spark_replication.messages.actions import INIT_PRODUCER, METADATA
 from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.records import InitProducer
 from spark_replication.model import TopicPartition
-from spark_replication.transport.actions import call
+from spark_replication.transport.flight.actions import call
 from spark_replication.transport.meter import CALL, FETCH, GET, INFO, PUT, UNKNOWN, Moved
-from spark_replication.transport.security import NO_SECURITY, read_security
+from spark_replication.transport.security.security import NO_SECURITY, read_security
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 from tests.unit.transport.replicas import Brokers, eventually
 from tests.unit.transport.test_security import token_settings

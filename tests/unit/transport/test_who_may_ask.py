@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,26 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.config import settings_from
+from spark_replication.core.controller.describing import described_page
+from spark_replication.engine.broker.known_topics import KnownTopics
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError
 from spark_replication.messages import actions
 from spark_replication.messages.actions import ADMIN_REQUESTS, INTRODUCE, PROVE, Action
-from spark_replication.messages.commands import GetReplicaLogInfo, LeaderAndIsr, StopReplica, UpdateMetadata
+from spark_replication.messages.commands import (
+    BrokerNotes,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    StopReplica,
+    TellNotes,
+    UpdateMetadata,
+)
 from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import BrokerDied, DiskFailed, Guarding, RenewLease, Shutdown
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
 from spark_replication.messages.mending import CopyBatch, DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror
-from spark_replication.messages.observing import DescribePage, GetMetrics
+from spark_replication.messages.observing import DescribePage, DescribeSettings, DescribeTokens, GetMetrics
 from spark_replication.messages.ranges import DescribeRanges, WantedRange
 from spark_replication.messages.records import InitProducer
 from spark_replication.messages.requests import (
@@ -41,10 +51,12 @@ from spark_replication.messages.requests import (
     SetQuota,
     WidenTopic,
 )
-from spark_replication.model import TopicPartition
-from spark_replication.transport.actions import ActionServer, Handled, error_of_flight
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import Security, read_security, require_own_brokers
+from spark_replication.model import TopicConfig, TopicPartition
+from spark_replication.transport.flight.actions import ActionServer, Asker, Handled, call, error_of_flight, handled_seen
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import Security, read_security, require_own_brokers
+from tests.unit.client.test_topic_pages import command
+from tests.unit.core.stories import cluster_of, state, topic
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import broker_settings, token_settings
 
@@ -94,6 +106,9 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
     "describe_quotas": (DescribeQuotas(), SEEING),
     "describe_ranges": (DescribeRanges(ranges=(RANGE,)), DESCRIBING),
     "describe_replicas": (DescribeReplicas(partitions=(ORDERS,)), DESCRIBING),
+    "broker_noted": (TellNotes(broker_id=1, broker_epoch=1, notes=BrokerNotes()), COMMANDING),
+    "describe_settings": (DescribeSettings(), SEEING),
+    "describe_tokens": (DescribeTokens(marks=("a",)), SEEING),
     "describe_topics": (DescribeTopics(topics=("orders",)), DESCRIBING),
     "copy_batch": (
         CopyBatch(topic="orders", partition=0, topic_id="id", base_offset=0, last_offset=0, crc=0),
@@ -198,7 +213,7 @@ def port(mode: Mode) -> Iterator[int]:
     threading.Thread(target=server.shutdown, daemon=True).start()
 
 
-def _reached(_asked: object, _caller: str) -> Any:
+def _reached(_asked: object, _asker: Asker) -> Any:
     raise NotController("it is asked")
 
 
@@ -235,6 +250,22 @@ def test_who_may_ask(mode: Mode, port: int, who: str) -> None:
             assert code == (REACHED if who in allowed else f"{right}_AUTHORIZATION_FAILED"), (action, request)
 
 
+@pytest.mark.parametrize(
+    ("who", "code"),
+    [
+        ("sees_cluster", "TOPIC_AUTHORIZATION_FAILED"),
+        ("describes", "CLUSTER_AUTHORIZATION_FAILED"),
+        ("alters_cluster", REACHED),
+        (BROKER, REACHED),
+    ],
+)
+def test_settings_for_a_topic_are_told_to_whoever_may_see_it_and_the_cluster(
+    mode: Mode, port: int, who: str, code: str
+) -> None:
+    asked = to_json(DescribeSettings(topic="orders"))
+    assert told(mode.asking[who], port, "describe_settings", asked) == code
+
+
 def test_nobody_may_ask_but_for_a_proof(mode: Mode, port: int) -> None:
     for action, (request, allowed) in TABLE.items():
         code = told(mode.nobody, port, action, to_json(request))
@@ -256,14 +287,54 @@ def test_whoever_carries_a_request_out_is_told_who_asks(mode: Mode) -> None:
     """So that the table of events says it."""
     heard: list[str] = []
 
-    def carry_out(_asked: object, who: str) -> Any:
-        heard.append(who)
+    def carry_out(_asked: object, asker: Asker) -> Any:
+        heard.append(asker.name)
         raise NotController("it is asked")
 
     server = ActionServer("127.0.0.1", [Handled(ALL["delete_topic"], carry_out)], rights=Rights(mode.server))
     assert told(mode.asking[SUPER], server.port, "delete_topic", to_json(DeleteTopic(topic="orders"))) == REACHED
     assert heard == [f"{SUPER} at 127.0.0.1"]
     threading.Thread(target=server.shutdown, daemon=True).start()
+
+
+KNOWN_TOPICS = ["layoffs", "orders", "payroll"]
+COUNTS = dict.fromkeys(KNOWN_TOPICS, 2)
+
+
+def paging(server: str) -> Handled:
+    """As each of them answers."""
+    if server == "controller":
+        cluster = cluster_of(
+            1, topics={name: topic((1,), (1,), name=name) for name in COUNTS},
+            states={f"{name}-{number}": state(1, [1]) for name, count in COUNTS.items() for number in range(count)},
+        )  # fmt: skip
+        return handled_seen(actions.DESCRIBE_TOPICS, partial(described_page, cluster))
+    known = [command(name, number) for name, count in COUNTS.items() for number in range(count)]
+    topics = KnownTopics({each.topic_partition: each for each in known}, {name: TopicConfig() for name in COUNTS})
+    return handled_seen(actions.DESCRIBE_TOPICS, topics.page)
+
+
+SEEN = {"alters_cluster": KNOWN_TOPICS, SUPER: KNOWN_TOPICS, BROKER: KNOWN_TOPICS, "describes": ["orders"], NOTHING: []}
+
+
+@pytest.mark.parametrize("server", ["broker", "controller"])
+@pytest.mark.parametrize("who", SEEN)
+def test_pages_of_topics_tell_of_those_alone_that_may_be_seen(
+    mode: Mode, tmp_path: Path, server: str, who: str
+) -> None:
+    """The attack: whoever asked for pages of one partition was told the name of each topic that begins one."""
+    acls = "; ".join(f"{name} {right}" for name, right in RIGHTS.items())
+    rights = Rights(mode.server, lambda: acls)
+    served = ActionServer("127.0.0.1", [paging(server)], rights=rights)
+    names: list[str] = []
+    with mode.asking[who].client(f"127.0.0.1:{served.port}") as client:
+        asked: DescribeTopics | None = DescribeTopics(partitions_max=1)
+        while asked is not None:
+            page = call(client, actions.DESCRIBE_TOPICS, asked, 10_000)
+            names += [topic.name for topic in page.topics] + ([] if page.next is None else [page.next.topic])
+            asked = None if page.next is None else replace(asked, start=page.next)
+    threading.Thread(target=served.shutdown, daemon=True).start()
+    assert sorted(set(names)) == SEEN[who]
 
 
 def test_a_wrong_token_is_refused_where_clients_need_none(mode: Mode, port: int, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from spark_replication.config import settings_from
 from spark_replication.errors import InvalidConfig
+from spark_replication.zk.kazoo_handler import tls_context
 from spark_replication.zk.login import NOBODY, read_login, require_protected
+from spark_replication.zk.session import Session
+from tests.unit.transport.certificates import Authority
 
 SECRET = "ours:a-long-secret"
 
@@ -70,6 +75,50 @@ def test_files_of_tls_go_together(tmp_path: Path) -> None:
     for given, why in (({**ca, **key}, "go together"), ({**certificate, **key}, r"needs zookeeper\.tls\.ca\.file")):
         with pytest.raises(InvalidConfig, match=why):
             read_login(settings_from(given))
+
+
+def test_cas_that_everybody_may_write_say_of_no_zookeeper_that_it_is_ours(tmp_path: Path) -> None:
+    """At the start, and at each connection: kazoo tries again, and goes on once it is mended."""
+    authority = Authority(tmp_path)
+    settings = settings_from({"zookeeper.tls.ca.file": str(authority.file)})
+    authority.file.chmod(0o666)
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.tls\.ca\.file=.*may be written by every user"):
+        read_login(settings)
+    with pytest.raises(OSError, match="may be written by every user"):
+        tls_context(ca=str(authority.file))
+    authority.file.chmod(0o644)
+    assert tls_context(**dict(read_login(settings).tls)).verify_mode is ssl.CERT_REQUIRED
+
+
+TLS = {"zookeeper.tls.ca.file": "/etc/ca.pem"}
+
+
+def test_a_login_is_sent_to_another_host_over_tls_alone_unless_it_is_waived(tmp_path: Path) -> None:
+    given = {"zookeeper.auth.file": secret_file(tmp_path)}
+    login = read_login(settings_from(given))
+    for address in ("127.0.0.1:2181", "localhost:2181,127.0.0.1:2182", "[::1]:2181"):
+        login.require_may_be_sent(address)
+    for address in ("192.0.2.1:2181", "127.0.0.1:2181,192.0.2.1:2181"):
+        with pytest.raises(
+            InvalidConfig, match=r"cross the network to 192\.0\.2\.1:2181 .*zookeeper\.login\.in\.clear=true"
+        ):
+            login.require_may_be_sent(address)
+        with pytest.raises(InvalidConfig, match="cross the network"):
+            Session.connect(address, "/x", session_timeout_ms=1_000, request_timeout_ms=1_000, login=login)
+        read_login(settings_from({**given, "zookeeper.login.in.clear": True})).require_may_be_sent(address)
+        replace(login, tls=(("ca", "/etc/ca.pem"),)).require_may_be_sent(address)
+        NOBODY.require_may_be_sent(address)
+
+
+def test_under_tls_nothing_goes_to_zookeeper_in_the_clear_unless_it_is_waived() -> None:
+    given: dict[str, Any] = {"security.mode": "tls", "zookeeper.connect": "zk:2181", "zookeeper.auth.file": "/login"}
+    with pytest.raises(InvalidConfig, match=r"set zookeeper\.tls\.ca\.file, or zookeeper\.login\.in\.clear=true"):
+        require_protected(settings_from(given))
+    require_protected(settings_from({**given, **TLS}))
+    require_protected(settings_from({**given, "zookeeper.login.in.clear": True}))
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.tls\.ca\.file"):
+        require_protected(settings_from({**given, "zookeeper.unprotected": True}))
+    require_protected(settings_from({**given, "zookeeper.auth.file": "", "zookeeper.unprotected": True}))
 
 
 def test_security_without_a_protected_zookeeper_is_refused_unless_it_is_waived() -> None:

@@ -32,11 +32,12 @@ def test_a_session_waits_while_no_server_serves_anybody_and_ends_once_one_serves
 
 
 def test_a_session_whose_connection_is_back_in_time_goes_on() -> None:
+    before = set(threading.enumerate())  # what other tests have left, perhaps
     story = Story(grace_s=LATE_S)
     story.serving = True
     story.overdue.suspended()
     assert story.is_asked()
-    (waiting,) = (each for each in threading.enumerate() if each.name == "zookeeper-overdue")
+    (waiting,) = (each for each in threading.enumerate() if each.name == "zookeeper-overdue" and each not in before)
     story.overdue.back()
     waiting.join(LATE_S)
     assert not waiting.is_alive()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process.locked_process import LockedProcess
+from spark_replication.process.processes import LockedProcess
 from spark_replication.zookeeper_server.layout import PORT_FILE
 from spark_replication.zookeeper_server.locks import Use, unused
 from spark_replication.zookeeper_server.watchdog import UNUSED_FILE, WATCHDOG_DIRECTORY, Watchdog, watch

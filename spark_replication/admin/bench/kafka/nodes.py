@@ -21,10 +21,9 @@ from spark_replication.admin.bench.kafka.jars import kafka_jars
 from spark_replication.admin.bench.kafka.told import Described, described, elections_s, leader_of_quorum
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.errors import StartFailed
-from spark_replication.process.java import QUICK_START, find_java
-from spark_replication.process.locked_process import LockedProcess, last_lines, wait_ended
+from spark_replication.process.java import QUICK_START, find_java, spark_jar
 from spark_replication.process.loopback import free_ports
-from spark_replication.process.spark_jars import spark_jar
+from spark_replication.process.processes import LockedProcess, last_lines, wait_ended
 
 NODES = 3
 START_TIMEOUT_S = 60.0

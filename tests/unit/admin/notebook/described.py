@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from spark_replication.client.descriptions import PartitionDescription, TopicDescription
+from spark_replication.client.asking.descriptions import PartitionDescription, TopicDescription
 from spark_replication.messages.mirroring import ToldEvent
 
 HOSTILE = "</script><b>&"

@@ -6,7 +6,8 @@ import pytest
 
 from spark_replication.admin.notebook import cells
 from spark_replication.admin.notebook.cells import NAMED_TOPICS_MAX, READABLE_PX, grid_of
-from spark_replication.client.descriptions import TopicDescription
+from spark_replication.client.asking.descriptions import TopicDescription
+from spark_replication.view.conditions import WORDS
 from tests.unit.admin.notebook.described import least_cpu_s, partition, topic
 
 WELL_UNDER_A_SECOND_S = 0.5
@@ -21,7 +22,7 @@ def test_each_topic_begins_a_row() -> None:
     assert (found.columns, found.rows, found.topics) == (25, 3, {0: "a", 2: "b"})
     places = [(each.row, each.column) for each in found.cells]
     assert places == [*((0, column) for column in range(25)), (1, 0), (2, 0), (2, 1)]
-    assert found.counts == {"leaderless": 0, "under min ISR": 0, "under replicated": 0, "in sync": 28}
+    assert (found.partitions, found.counts) == (28, {**dict.fromkeys(WORDS, 0), "in_sync": 28})
 
 
 def test_a_row_that_is_full_as_a_topic_begins_is_left_once() -> None:
@@ -46,9 +47,10 @@ def test_the_worst_are_shown_of_too_many(monkeypatch: pytest.MonkeyPatch) -> Non
     found = grid_of([topic(partition(0), partition(1, leader=None, isr=()), partition(2), partition(3, isr=(1,)))])
     assert [(each.partition.partition, each.condition) for each in found.cells] == [
         (1, "leaderless"),
-        (3, "under replicated"),
+        (3, "under_replicated"),
     ]
-    assert found.counts == {"leaderless": 1, "under min ISR": 0, "under replicated": 1, "in sync": 2}
+    conditions = {"leaderless": 1, "under_min_isr": 1, "under_replicated": 2, "moving": 0, "in_sync": 2}
+    assert (found.partitions, found.counts) == (4, conditions)
 
 
 def test_ten_thousand_take_well_under_a_second() -> None:

@@ -71,11 +71,15 @@ def test_a_cell_has_its_number_or_a_sign() -> None:
         "7",
     ]
     many = [partition(number) for number in range(300)]
-    many += [partition(300, leader=None, isr=()), partition(301, isr=(1,), min_isr=2), partition(302, isr=(1,))]
+    many += [
+        partition(300, leader=None, isr=(), min_isr=2),
+        partition(301, isr=(1,), min_isr=2),
+        partition(302, isr=(1,)),
+    ]
     spec = grid(*many)
     assert [cell["sign"] for cell in spec["datasets"]["cells"][-4:]] == ["", "×", "!", ""]
     assert spec["title"]["text"] == "303 partitions"
-    assert spec["title"]["subtitle"] == "1 leaderless, 1 under min ISR, 1 under replicated, 300 in sync"
+    assert spec["title"]["subtitle"] == "1 leaderless, 2 under min ISR, 3 under replicated, 300 in sync"
     assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == [
         *("leaderless", "under min ISR", "under replicated", "in sync")
     ]

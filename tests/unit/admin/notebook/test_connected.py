@@ -28,10 +28,10 @@ WITHOUT = """
 import sys
 sys.modules["{missing}"] = None
 from spark_replication.admin.notebook.connected import connect
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import NotInstalled
 try:
     connect("127.0.0.1:1").grid()
-except InvalidRequest as error:
+except NotInstalled as error:
     sys.stdout.write(str(error))
 """
 MODULES = """
@@ -163,7 +163,7 @@ def test_a_pace_of_nothing_is_no_pace(connected: ConnectedCluster) -> None:
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
 def test_what_charts_lack_is_said(missing: str) -> None:
     assert ran(WITHOUT.format(missing=missing)) == (
-        f"INVALID_REQUEST: charts need {missing}, which is not installed: pip install 'spark_replication[notebook]'"
+        f"NOT_INSTALLED: a chart needs {missing}, which is not installed: pip install 'spark_replication[notebook]'"
     )
 
 

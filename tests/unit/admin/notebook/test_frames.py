@@ -10,43 +10,23 @@ import pytest
 
 from spark_replication.admin.notebook.frames import (
     BROKER_COLUMNS,
-    CONDITIONS,
     EVENT_COLUMNS,
-    IN_SYNC,
     LAG_COLUMNS,
-    LEADERLESS,
     PARTITION_COLUMNS,
     TOPIC_COLUMNS,
-    UNDER_MIN_ISR,
-    UNDER_REPLICATED,
     broker_frame,
-    condition_of,
     event_frame,
     lag_frame,
     partition_frame,
     topic_frame,
 )
-from spark_replication.client.descriptions import BrokerDescription, ClusterDescription
-from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.client.asking.descriptions import BrokerDescription, ClusterDescription
+from spark_replication.client.asking.replica_sizes import ReplicaDescription
 from spark_replication.messages.descriptions import FollowerLag
 from tests.unit.admin.notebook.described import event, least_cpu_s, partition, topic
 
 MANY = 10_000
 WELL_UNDER_A_SECOND_S = 0.5
-
-
-@pytest.mark.parametrize(
-    ("told", "condition"),
-    [
-        ({"leader": None, "isr": ()}, LEADERLESS),
-        ({"isr": (1,), "min_isr": 2}, UNDER_MIN_ISR),
-        ({"isr": (1,), "min_isr": 1}, UNDER_REPLICATED),
-        ({"isr": (1, 2), "min_isr": 2}, IN_SYNC),
-    ],
-)
-def test_the_worst_that_holds_of_a_partition(told: dict[str, Any], condition: str) -> None:
-    assert condition_of(partition(**told)) == condition
-    assert condition in CONDITIONS
 
 
 def test_partitions_have_the_mirrors_columns_and_a_condition() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from spark_replication.admin.notebook import moving
 from spark_replication.admin.notebook.moving import PlannedMoves
-from spark_replication.client import waves
-from spark_replication.client.admin import Admin
+from spark_replication.client.asking import waves
+from spark_replication.client.asking.admin import Admin
 from spark_replication.core.moves.moves import Move, Plan
 from spark_replication.errors import NotReady, ReplicationError, StalePlan
 from tests.unit.client.asked_admin import MIB, AskedAdmin, asked, move, under_way

@@ -9,7 +9,7 @@ from spark_replication.core.controller import announcing
 from spark_replication.core.controller.announcing import announce, ask
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import BrokerDeathReported, Requested, TookOver
-from spark_replication.core.controller.plan import BrokersMoved, Cause, Delete, Elect, PartitionsChanged, Stop
+from spark_replication.core.controller.plan import BrokersMoved, Cause, DeletePartitions, Elect, PartitionsChanged, Stop
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import (
     GetReplicaLogInfo,
@@ -89,7 +89,7 @@ def test_what_was_elected_goes_to_its_live_replicas_and_as_metadata_to_all() -> 
         Elect(),
         PartitionsChanged(()),
         BrokerDeathReported(1, "1-0"),
-        Delete("foo"),
+        DeletePartitions("foo"),
         Requested(asked=Configure(topic="baz", settings={})),
     ],
 )
@@ -166,7 +166,7 @@ def test_what_was_removed_is_news_to_all() -> None:
 def test_so_is_a_topic_that_is_no_more() -> None:
     known = well(1)
     known.apply_removed_topic("foo")
-    assert announce(known, Delete("foo", last=True), []) == [(1, replace(metadata(known), deleted=("foo",)))]
+    assert announce(known, DeletePartitions("foo", last=True), []) == [(1, replace(metadata(known), deleted=("foo",)))]
 
 
 @pytest.mark.parametrize(

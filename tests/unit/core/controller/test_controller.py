@@ -16,7 +16,7 @@ from spark_replication.core.controller.plan import (
     BrokersMoved,
     Cause,
     Decision,
-    Delete,
+    DeletePartitions,
     Dismiss,
     Elect,
     PartitionsChanged,
@@ -328,8 +328,8 @@ MARK = Step((DeletionMark(topic="foo"),))
 @pytest.mark.parametrize(
     ("path", "then"),
     [
-        (None, (Delete("foo"), Delete("foo", last=True))),
-        ("/a", (Delete("foo"), Delete("foo", last=True), Dismiss("/a"))),
+        (None, (DeletePartitions("foo"), DeletePartitions("foo", last=True))),
+        ("/a", (DeletePartitions("foo"), DeletePartitions("foo", last=True), Dismiss("/a"))),
     ],
 )
 def test_a_request_below_admin_is_removed_once_it_is_done(path: str | None, then: tuple[Cause, ...]) -> None:
@@ -363,10 +363,10 @@ def test_a_new_controller_goes_on_with_what_was_left_in_this_order() -> None:
     known.deleting.update(["y", "x"])
     assert decide(known, Resume()) == Decision(
         then=(
-            Delete("x"),
-            Delete("x", last=True),
-            Delete("y"),
-            Delete("y", last=True),
+            DeletePartitions("x"),
+            DeletePartitions("x", last=True),
+            DeletePartitions("y"),
+            DeletePartitions("y", last=True),
             requests["/a2"],  # of one kind, as they came
             requests["/a1"],
             Advance((FOO,)),
@@ -389,7 +389,7 @@ def test_the_partitions_go_first_and_last_the_topic() -> None:
         states={"foo-0": state(1, [1, 3]), "foo-2": state(1, [1]), "bar-0": state(1, [1])},
     )
     known.deleting.add("foo")
-    assert decide(known, Delete("foo")) == Decision(
+    assert decide(known, DeletePartitions("foo")) == Decision(
         steps=(
             Step((PartitionRemoval(partition=FOO),)),
             Step((PartitionRemoval(partition=TopicPartition("foo", 2)),)),  # a tombstone
@@ -400,7 +400,7 @@ def test_the_partitions_go_first_and_last_the_topic() -> None:
             stop(3, NEW, leader_epoch=0, delete=True),
         ),
     )
-    assert decide(known, Delete("foo", last=True)) == Decision(
+    assert decide(known, DeletePartitions("foo", last=True)) == Decision(
         steps=(Step((TopicRemoval(topic="foo", topic_id=FOO_ID),)),)
     )
 
@@ -410,7 +410,7 @@ def test_the_partitions_go_first_and_last_the_topic() -> None:
 def test_a_topic_that_is_not_marked_or_not_there_is_not_deleted(name: str, last: bool) -> None:
     known = cluster(1)
     known.deleting.add("baz")
-    assert decide(known, Delete(name, last=last)) == Decision()
+    assert decide(known, DeletePartitions(name, last=last)) == Decision()
 
 
 # Recovery, time

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_replication.core.controller.reassignment import (
-    Complete,
+    CompleteMove,
     Lead,
     cancelled,
     completed,
@@ -95,8 +95,8 @@ def test_an_assignment_tells_where_it_goes_and_where_it_came_from(
     [
         (state(1, [1, 2, 3]), brokers(1, 2, 3, 4, 5), None),
         (state(1, [1, 2, 3, 4]), brokers(1, 2, 3, 4, 5), None),
-        (state(1, [1, 4, 5]), brokers(1, 2, 3, 4, 5), Complete((1, 4, 5), 1)),
-        (state(1, [1, 2, 3, 4, 5]), brokers(1, 4, 5), Complete((1, 4, 5), 1)),
+        (state(1, [1, 4, 5]), brokers(1, 2, 3, 4, 5), CompleteMove((1, 4, 5), 1)),
+        (state(1, [1, 2, 3, 4, 5]), brokers(1, 4, 5), CompleteMove((1, 4, 5), 1)),
         # A leader outside the target is followed first, in the order of the target.
         (state(2, [1, 2, 4, 5]), brokers(1, 2, 4, 5), Lead(1)),
         (state(2, [1, 2, 4, 5]), brokers(1, 2, 4, 5, shutting_down=[1]), Lead(4)),
@@ -104,21 +104,23 @@ def test_an_assignment_tells_where_it_goes_and_where_it_came_from(
         (state(2, [1, 2, 4, 5]), brokers(2, 3), None),
     ],
 )
-def test_what_a_reassignment_calls_for(stored: PartitionState, known: Brokers, step: Lead | Complete | None) -> None:
+def test_what_a_reassignment_calls_for(
+    stored: PartitionState, known: Brokers, step: Lead | CompleteMove | None
+) -> None:
     assert next_step(TO_145, 0, stored, known) == step
 
 
 @pytest.mark.parametrize(
     ("stored", "known", "back"),
     [
-        (state(1, [1, 2, 4]), brokers(1, 2, 4), Complete((1, 2, 3), 1)),
-        (state(4, [2, 3, 4]), brokers(2, 3, 4), Complete((1, 2, 3), 2)),  # the leader goes
-        (state(4, [2, 3, 4]), brokers(2, 3, 4, shutting_down=[2]), Complete((1, 2, 3), 3)),
-        (state(1, [1, 4], min_isr=1), brokers(1, 4, shutting_down=[1]), Complete((1, 2, 3), 1)),
-        (state(1, [1, 2, 3, 4], min_isr=5), brokers(1, 4), Complete((1, 2, 3), 1)),  # at most what the origin has
+        (state(1, [1, 2, 4]), brokers(1, 2, 4), CompleteMove((1, 2, 3), 1)),
+        (state(4, [2, 3, 4]), brokers(2, 3, 4), CompleteMove((1, 2, 3), 2)),  # the leader goes
+        (state(4, [2, 3, 4]), brokers(2, 3, 4, shutting_down=[2]), CompleteMove((1, 2, 3), 3)),
+        (state(1, [1, 4], min_isr=1), brokers(1, 4, shutting_down=[1]), CompleteMove((1, 2, 3), 1)),
+        (state(1, [1, 2, 3, 4], min_isr=5), brokers(1, 4), CompleteMove((1, 2, 3), 1)),  # at most what the origin has
     ],
 )
-def test_a_reassignment_goes_back(stored: PartitionState, known: Brokers, back: Complete) -> None:
+def test_a_reassignment_goes_back(stored: PartitionState, known: Brokers, back: CompleteMove) -> None:
     assert cancelled(TO_145, 0, stored, known, "foo-0") == back
 
 

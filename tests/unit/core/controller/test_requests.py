@@ -13,7 +13,7 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import (
     Advance,
     Decision,
-    Delete,
+    DeletePartitions,
     Elect,
     Reconsider,
     Recover,
@@ -77,7 +77,7 @@ from spark_replication.model import (
     TopicState,
     encode,
 )
-from spark_replication.storage.batches import schema_change
+from spark_replication.storage.format.batches import schema_change
 from tests.unit.core.stories import FOO, cluster_of, loss, state, topic
 
 BAR = TopicPartition("bar", 0)
@@ -120,6 +120,8 @@ def carried_out(plan: Decision) -> Decision:
         (Configure(topic="foo", settings={"min.insync.replica": 1}), InvalidConfig),
         (Configure(topic="foo", settings={"replica.lag.time.ms": 1}), InvalidConfig),
         (Configure(settings={"min.insync.replicas": 0}), InvalidConfig),
+        (Configure(settings={"request.timeout.ms": 5}), InvalidConfig),
+        (Configure(settings={"request.timeout": None}), InvalidConfig),
         (Configure(settings={"security.acls": "alice may write"}), InvalidConfig),
         (Configure(topic="foo", settings={"security.acls": ""}), InvalidConfig),
         (Configure(settings={"security.quotas": "alice streams many"}), InvalidConfig),
@@ -184,7 +186,7 @@ def test_a_topic_is_not_made_with_what_is_no_schema() -> None:
 
 def test_a_topic_is_marked_and_then_deleted() -> None:
     assert plan_request(cluster(), DeleteTopic(topic="foo")) == Decision(
-        steps=(Step((DeletionMark(topic="foo"),)),), then=(Delete("foo"), Delete("foo", last=True))
+        steps=(Step((DeletionMark(topic="foo"),)),), then=(DeletePartitions("foo"), DeletePartitions("foo", last=True))
     )
 
 
@@ -644,6 +646,8 @@ STRATEGY, ENABLE, RECOVERY = "unclean.recovery.strategy", "unclean.leader.electi
         # Not flipped: what was asked for, and a setting that is None goes.
         ({RECOVERY: True}, {}, {STRATEGY: "manual"}, {RECOVERY: True, STRATEGY: "manual"}, {}),
         ({STRATEGY: "manual"}, {"foo": {ENABLE: True}}, {STRATEGY: None}, {}, {}),
+        # One that an earlier release has stored, though nobody takes it from the cluster.
+        ({"request.timeout.ms": 5}, {}, {"request.timeout.ms": None}, {}, {}),
         # Flipped: the other setting says what the one had said, in the cluster and in each topic that sets it.
         (
             {},

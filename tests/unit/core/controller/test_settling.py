@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller import settling
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Decision, Step, Stop
-from spark_replication.core.controller.reassignment import Complete
+from spark_replication.core.controller.reassignment import CompleteMove
 from spark_replication.core.controller.settling import (
     advance,
     complete_together,
@@ -315,7 +315,7 @@ def test_those_of_a_topic_complete_together_so_many_at_a_time(monkeypatch: pytes
         topics={"foo": topic((1, 2), (1, 2), (1, 2), removing={0: (2,), 1: (2,), 2: (2,)})},
         states={str(each): state(1, [1, 2]) for each in partitions},
     )
-    steps = complete_together(known, "foo", {each: Complete((1,), 1) for each in reversed(partitions)})
+    steps = complete_together(known, "foo", {each: CompleteMove((1,), 1) for each in reversed(partitions)})
     first, second = steps
     assert (first.names, second.names) == (("foo-0", "foo-1"), ("foo-2",))
     assert first.writes[0] == TopicWrite(topic="foo", state=topic((1,), (1,), (1, 2), removing={2: (2,)}), version=1)

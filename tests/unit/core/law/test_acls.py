@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -30,8 +31,39 @@ def test_acls_are_read_and_written_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "acl"),
+    [
+        ("deny bob read topic orders", Acl(principal="bob", right="read", kind="topic", name="orders", effect="deny")),
+        ("deny * alter cluster", Acl(principal="*", right="alter", kind="cluster", effect="deny")),
+        ("bob alter cluster from ::1", Acl(principal="bob", right="alter", kind="cluster", host="::1")),
+        (
+            "deny bob read prefix or from 10.0.0.0/8",
+            Acl(principal="bob", right="read", kind="prefix", name="or", effect="deny", host="10.0.0.0/8"),
+        ),
+        # These words may be names, too.
+        ("deny read topic orders", Acl(principal="deny", right="read", kind="topic", name="orders")),
+        ("deny deny alter cluster", Acl(principal="deny", right="alter", kind="cluster", effect="deny")),
+        ("from read topic from", Acl(principal="from", right="read", kind="topic", name="from")),
+        (
+            "from read topic from from 10.0.0.1",
+            Acl(principal="from", right="read", kind="topic", name="from", host="10.0.0.1"),
+        ),
+    ],
+)
+def test_an_acl_may_deny_and_may_be_of_a_place(text: str, acl: Acl) -> None:
+    assert ACLS.each([text]) == (acl,)
+    assert str(acl) == text
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("deny", "missing required field `right`"),
+        ("deny alice", "missing required field `right`"),
+        ("alice read topic orders from", "unknown field `more`"),
+        ("alice read topic orders from here", "'here' does not appear to be an IPv4 or IPv6 network"),
+        ("alice read topic orders from 10.0.0.1/8", "has host bits set"),
+        ("alice from 10.0.0.1", "Invalid enum value 'from'"),
         ("alice", "missing required field `right`"),
         ("alice write", "missing required field `kind`"),
         ("alice write topic", "'' names no topic"),
@@ -71,39 +103,101 @@ def test_answers_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     assert table.allow("alice", Need("write", "orders"))
 
 
+def test_answers_of_many_places_are_kept_apart() -> None:
+    table = AclTable("alice write topic orders from 10.0.0.0/8; deny alice write topic orders from 10.9.9.9")
+    hosts = ["10.0.0.1", "10.9.9.9", "11.0.0.1", "::ffff:10.0.0.1", "", "no address"]
+    for _ in range(2):
+        asked = [table.allow("alice", Need("write", "orders"), host) for host in hosts]
+        assert asked == [True, False, False, True, False, False]
+    assert not AclTable("alice write topic orders; deny alice write topic orders from 10.9.9.9").allow(
+        "alice", Need("write", "orders")
+    ), "nobody knows where she is"
+
+
+@pytest.mark.parametrize("place", ["::ffff:10.0.0.1", "::ffff:10.0.0.0/104", "10.0.0.1"])
+def test_an_address_that_is_mapped_into_ipv6_is_the_same_address(place: str) -> None:
+    """Else what is denied to it would be denied to nobody."""
+    table = AclTable(f"alice write topic orders; deny alice write topic orders from {place}")
+    for host in ("10.0.0.1", "::ffff:10.0.0.1"):
+        assert not table.allow("alice", Need("write", "orders"), host)
+    assert table.allow("alice", Need("write", "orders"), "11.0.0.1")
+
+
+def test_what_is_denied_is_told_from_what_is_not_granted() -> None:
+    table = AclTable("bob write topic orders; deny bob write prefix ord from 10.0.0.1; deny * alter cluster")
+    assert table.denies("bob", Need("write", "orders"), "10.0.0.1")
+    assert not table.denies("bob", Need("write", "orders"), "10.0.0.2")
+    assert not table.denies("bob", Need("describe", "orders"), "10.0.0.1")
+    assert table.denies("carol", Need("alter"))
+
+
 NAMES = st.sampled_from(["a", "ab", "abc", "b"])
 WHO = st.sampled_from(["alice", "bob", EVERYBODY])
+PLACES: dict[str, Callable[[str], bool]] = {
+    "": lambda _: True,
+    "10.0.0.1": lambda host: host == "10.0.0.1",
+    "10.0.0.0/8": lambda host: host.startswith("10."),
+}
 
 
 @st.composite
 def any_acl(draw: st.DrawFn) -> Acl:
     kind: Kind = draw(st.sampled_from(get_args(Kind)))
     rights = ["describe", "alter", "cluster_action"] if kind == "cluster" else ["describe", "read", "write", "alter"]
-    name = "" if kind == "cluster" else draw(NAMES)
-    return Acl(principal=draw(WHO), right=draw(st.sampled_from(rights)), kind=kind, name=name)
+    return Acl(
+        principal=draw(WHO),
+        right=draw(st.sampled_from(rights)),
+        kind=kind,
+        name="" if kind == "cluster" else draw(NAMES),
+        effect=draw(st.sampled_from(["allow", "allow", "deny"])),
+        host=draw(st.sampled_from(["", "", *PLACES])),
+    )
 
 
-def is_allowed(given: list[Acl], principal: str, right: Right, topic: str | None) -> bool:
-    """The rules, one acl after the other."""
-    for each in given:
-        if each.principal not in (principal, EVERYBODY):
-            continue
-        rights = {each.right}
-        if each.right in ("read", "write", "alter"):
-            rights |= {"describe"}
-        if each.kind == "cluster" and right in rights and (topic is None or each.right == "alter"):
-            return True
-        is_about = {"topic": topic == each.name, "prefix": (topic or "").startswith(each.name), "cluster": False}
-        if topic is not None and right in rights and is_about[each.kind]:
-            return True
-    return False
+def is_said(given: list[Acl], effect: str, principal: str, right: Right, topic: str | None, host: str) -> bool:
+    """Whether one of these ACLs says just this, without what follows from it."""
+    return any(
+        each.effect == effect
+        and each.principal in (principal, EVERYBODY)
+        and each.right == right
+        and PLACES[each.host](host)
+        and {
+            "topic": topic == each.name,
+            "prefix": topic is not None and topic.startswith(each.name),
+            "cluster": topic is None,
+        }[each.kind]
+        for each in given
+    )
 
 
-@given(st.lists(any_acl(), max_size=6), st.sampled_from(["alice", "bob", "carol"]))
-def test_a_principal_may_do_what_was_granted_and_nothing_else(given: list[Acl], principal: str) -> None:
+def is_allowed(given: list[Acl], principal: str, right: Right, topic: str | None, host: str) -> bool:
+    """The rules, one after the other."""
+
+    def granted(one: Right, of: str | None) -> bool:
+        return is_said(given, "allow", principal, one, of, host)
+
+    def denied(one: Right, of: str | None) -> bool:
+        return is_said(given, "deny", principal, one, of, host)
+
+    ways = [granted(right, topic)]
+    if right == "describe" and topic is not None:
+        ways += [granted("read", topic), granted("write", topic), granted("alter", topic)]
+    if right in ("describe", "alter"):
+        ways.append(granted("alter", None) and not denied("alter", None))
+    return any(ways) and not denied(right, topic)
+
+
+@given(
+    st.lists(any_acl(), max_size=6),
+    st.sampled_from(["alice", "bob", "carol"]),
+    st.sampled_from(["10.0.0.1", "10.2.3.4", "192.168.0.1", "::1"]),
+)
+def test_a_principal_may_do_what_was_granted_and_not_denied_and_nothing_else(
+    given: list[Acl], principal: str, host: str
+) -> None:
     table = AclTable(ACLS.text(given))
     for right in get_args(Right):
         for topic in (None, "a", "ab", "abc", "b"):
-            expected = is_allowed(given, principal, right, topic)
-            assert table.allow(principal, Need(right, topic)) is expected, (right, topic)
-            assert table.allow(principal, Need(right, topic)) is expected, "a second time"
+            expected = is_allowed(given, principal, right, topic, host)
+            assert table.allow(principal, Need(right, topic), host) is expected, (right, topic)
+            assert table.allow(principal, Need(right, topic), host) is expected, "a second time"

@@ -87,6 +87,11 @@ def test_each_goal_has_its_plan(goal: Goal, moves: tuple[Move, ...]) -> None:
         (Goal(targets={"foo-0": (1,)}, topics=("foo",)), InvalidRequest, "one goal"),
         (Goal(targets={"foo": (1,)}), InvalidRequest, "'foo' is not of the form"),
         (Goal(targets={"foo-1": (1,)}), UnknownTopicOrPartition, "no partition foo-1"),
+        (
+            Goal(targets={"bar-0": (1, 9)}),
+            InvalidReplicaAssignment,
+            r"bar-0: broker 9 is not live.*\[1, 2, 3\] are live",
+        ),
         (Goal(over=(1, 2), topics=("foo", "baz")), UnknownTopicOrPartition, "no topic baz"),
     ],
 )
@@ -95,6 +100,13 @@ def test_what_has_no_goal_or_another_than_there_is_has_no_plan(
 ) -> None:
     with pytest.raises(error, match=why):
         plan_for(goal, metadata(), {})
+
+
+def test_a_replica_may_stay_on_a_broker_that_is_away() -> None:
+    known = foo((1, 9))
+    assert targets(Goal(targets={"foo-0": (9, 1)}), known) == {"foo-0": (9, 1)}
+    with pytest.raises(InvalidReplicaAssignment, match="broker 8 is not live"):
+        plan_for(Goal(targets={"foo-0": (9, 8)}), known, {})
 
 
 def foo(*replicas: tuple[int, ...], isr: tuple[int, ...] = ()) -> Metadata:

@@ -9,7 +9,7 @@ from spark_replication.core.replica.producers import (
     BELOW_BYTES_MAX,
     EPOCHS_REMEMBERED,
     REMEMBERED,
-    Place,
+    OffsetSpan,
     Producers,
 )
 from spark_replication.errors import InvalidProducerEpoch, OutOfOrderSequence, ReplicationError, UnknownProducerId
@@ -18,9 +18,9 @@ from spark_replication.messages.records import KEPT_PRODUCER
 CRC = (1 << 32) - 1
 
 
-def place(sequence: int) -> Place:
+def place(sequence: int) -> OffsetSpan:
     """Batches of 10 records, one after the other."""
-    return Place(sequence * 10, sequence * 10 + 9)
+    return OffsetSpan(sequence * 10, sequence * 10 + 9)
 
 
 def wrote(count: int, *, epoch: int = 0, log_start: int = 0) -> Producers:
@@ -30,7 +30,7 @@ def wrote(count: int, *, epoch: int = 0, log_start: int = 0) -> Producers:
     return producers
 
 
-def check(producers: Producers, producer: int, epoch: int, sequence: int, *, rows: int = 10) -> Place | None:
+def check(producers: Producers, producer: int, epoch: int, sequence: int, *, rows: int = 10) -> OffsetSpan | None:
     return producers.check(producer, epoch, sequence, rows=rows, crc=CRC)
 
 
@@ -50,7 +50,9 @@ def reopened(producers: Producers, log_start: int) -> Producers:
         (7, 1, 0, place(0)),
     ],
 )
-def test_a_batch_is_the_next_or_has_its_place(producer: int, epoch: int, sequence: int, found: Place | None) -> None:
+def test_a_batch_is_the_next_or_has_its_place(
+    producer: int, epoch: int, sequence: int, found: OffsetSpan | None
+) -> None:
     assert check(wrote(3, epoch=1), producer, epoch, sequence) == found
 
 
@@ -271,5 +273,5 @@ def test_of_a_producer_its_newest_epoch_is_told_and_the_rows_of_the_batches_that
     assert found is not None
     assert (found.epoch, found.last_sequence, found.rows) == (0, REMEMBERED + 1, (10,) * REMEMBERED)
     assert producers.newest(8) is None
-    producers.wrote(7, 1, 0, Place(0, 2))
+    producers.wrote(7, 1, 0, OffsetSpan(0, 2))
     assert producers.newest(7) == (1, 0, (3,))

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Leading, Me
-from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.replica.copy_throttle import CopyThrottle
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, PartitionState
@@ -45,7 +45,7 @@ class Story:
             throttle=self.throttle,
             post=at_once,
         )
-        self.answers: list[Place | ReplicationError] = []
+        self.answers: list[OffsetSpan | ReplicationError] = []
         self.progress = 0
 
     def told(self, stored: PartitionState = LED, partition_epoch: int = 7, *, me: Me = ME, now_ms: int = 0) -> Story:

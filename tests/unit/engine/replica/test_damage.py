@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.engine.mending import Tried, mend
-from spark_replication.engine.partition import Partition, Turns
-from spark_replication.engine.scrub import Scrub
+from spark_replication.engine.broker.mending import Tried, mend
+from spark_replication.engine.broker.scrub import Scrub
+from spark_replication.engine.replica.partition import Partition, Turns
 from spark_replication.errors import CorruptLog, StorageFailed
 from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.replica.epochs import EpochHistory
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Me
 from spark_replication.errors import CorruptLog, StorageFailed
 from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
@@ -29,7 +29,7 @@ def test_a_follower_cuts_what_parts_appends_the_same_and_knows_the_producers() -
     assert story.log.log_end == 5
     story.loop.command(command(state(2, [2], min_isr=1, leader_epoch=7), 10), Me(2, 0, 0), 0)
     story.produce(sequence=0)
-    assert story.answers == [Place(5, 5)]
+    assert story.answers == [OffsetSpan(5, 5)]
 
 
 def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there() -> None:

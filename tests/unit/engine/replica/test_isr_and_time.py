@@ -8,7 +8,7 @@ import pytest
 
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.core.replica.epochs import EpochHistory
-from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.errors import OffsetOutOfRange
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import FOO, FOO_ID, settings, state
@@ -34,7 +34,7 @@ def test_who_caught_up_is_asked_for_and_counts_from_then_on() -> None:
     )
     assert (story.leading.state, story.leading.partition_epoch, story.answers) == (JOINED, 8, [])
     story.fetch(3, 1)
-    assert story.answers == [Place(0, 0)]
+    assert story.answers == [OffsetSpan(0, 0)]
 
 
 def test_an_answer_that_shrinks_what_is_waited_for_acknowledges() -> None:
@@ -42,7 +42,7 @@ def test_an_answer_that_shrinks_what_is_waited_for_acknowledges() -> None:
     story.produce()
     story.fetch(2, 1)
     story.isr_store.answer(IsrRefused(StoredPartition(LED, 7)))
-    assert (story.answers, story.leading.pending) == ([Place(0, 0)], None)
+    assert (story.answers, story.leading.pending) == ([OffsetSpan(0, 0)], None)
 
 
 def test_a_change_without_an_answer_is_asked_again_as_it_was_and_once_a_tick() -> None:
@@ -162,7 +162,7 @@ def test_a_producer_whose_batches_are_forgotten_goes_on() -> None:
     story.loop.tick(100)
     story.produce(sequence=9)
     story.produce(sequence=10)
-    assert story.answers == [Place(9, 9), Place(10, 10)]
+    assert story.answers == [OffsetSpan(9, 9), OffsetSpan(10, 10)]
 
 
 def test_a_disk_that_lets_nothing_go_is_asked_again() -> None:

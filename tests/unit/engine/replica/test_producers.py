@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.core.replica.producers import Place
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.core.replica.producers import OffsetSpan
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import NotEnoughReplicas, Overloaded, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.ports import PreparedBatch
@@ -19,11 +19,11 @@ def test_acks_all_waits_for_the_isr_and_others_do_not() -> None:
     story.produce(2, acks="all")
     story.produce(1, acks=1)
     story.produce(1, acks=0)
-    assert story.answers == [Place(2, 2), Place(3, 3)]
+    assert story.answers == [OffsetSpan(2, 2), OffsetSpan(3, 3)]
     story.fetch(2, 1)
     assert story.answers[2:] == []
     story.fetch(2, 4)
-    assert (story.answers[2:], story.loop.high_watermark) == ([Place(0, 1)], 4)
+    assert (story.answers[2:], story.loop.high_watermark) == ([OffsetSpan(0, 1)], 4)
 
 
 def test_acks_all_is_refused_below_min_isr_and_nothing_is_stored() -> None:
@@ -32,7 +32,7 @@ def test_acks_all_is_refused_below_min_isr_and_nothing_is_stored() -> None:
         story.produce()
     assert story.log.log_end == 0
     story.produce(acks=1)
-    assert (story.answers, story.loop.high_watermark) == ([Place(0, 0)], 0)
+    assert (story.answers, story.loop.high_watermark) == ([OffsetSpan(0, 0)], 0)
 
 
 def test_only_so_many_appends_wait_at_one_time() -> None:
@@ -45,13 +45,13 @@ def test_only_so_many_appends_wait_at_one_time() -> None:
     story.produce(acks=1)
     story.fetch(2, 3)
     story.produce()
-    assert story.answers == [Place(2, 2), Place(0, 0), Place(1, 1)]
+    assert story.answers == [OffsetSpan(2, 2), OffsetSpan(0, 0), OffsetSpan(1, 1)]
 
 
 def test_a_batch_without_rows_is_stored_nowhere_and_answered_at_once() -> None:
     story = Story().told()
     story.produce(0)
-    assert (story.answers, story.log.log_end) == ([Place(0, -1)], 0)
+    assert (story.answers, story.log.log_end) == ([OffsetSpan(0, -1)], 0)
 
 
 def test_a_batch_that_is_sent_again_waits_for_its_own_place() -> None:
@@ -60,9 +60,9 @@ def test_a_batch_that_is_sent_again_waits_for_its_own_place() -> None:
         story.produce(sequence=sequence)
     story.produce(sequence=0)
     story.fetch(2, 1)
-    assert (story.answers, story.log.log_end) == ([Place(0, 0), Place(0, 0)], 3)
+    assert (story.answers, story.log.log_end) == ([OffsetSpan(0, 0), OffsetSpan(0, 0)], 3)
     story.produce(sequence=0)
-    assert story.answers[2:] == [Place(0, 0)]  # it is committed
+    assert story.answers[2:] == [OffsetSpan(0, 0)]  # it is committed
 
 
 def test_what_producers_wrote_before_is_read_from_the_log() -> None:
@@ -82,7 +82,7 @@ def test_what_producers_wrote_before_is_read_from_the_log() -> None:
     )
     again.command(command(LED, 7), ME, 0)
     again.produce(PreparedBatch(1, b"x", 0, b"", 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)
-    assert (story.answers, story.log.log_end) == ([Place(0, 0)], 1)
+    assert (story.answers, story.log.log_end) == ([OffsetSpan(0, 0)], 1)
 
 
 def test_batches_are_compressed_as_the_topic_says_now() -> None:
@@ -124,7 +124,7 @@ def test_a_leader_that_is_alone_in_sync_keeps_what_its_disk_refuses_to_itself() 
     assert story.failures.told == []
     story.log.failing = frozenset()
     story.produce()
-    assert story.answers == [Place(0, 0)]
+    assert story.answers == [OffsetSpan(0, 0)]
 
 
 def test_a_follower_whose_disk_refuses_says_so_and_takes_the_same_records_later() -> None:

@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.partition import Partition, Post, Turns
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.replica.partition import Partition, Post, Turns
 from spark_replication.live.broker.isr_changes import CountedIsrChanges
-from spark_replication.live.broker.patience import Patience
+from spark_replication.live.broker.patience import RoundPatience
 from spark_replication.model import TopicPartition
 from spark_replication.ports import IsrStore
 from spark_replication.sim.world.one_at_a_time import at_once
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, HeldFlushes, IsrWrites, Links, Logs
 from tests.unit.engine.replica.story import Story
@@ -117,7 +117,7 @@ def test_a_shrunk_isr_is_stored_while_another_partition_is_busy(zookeeper: ZooKe
     loop = led(zookeeper, sockets.post)
     foo, foo_1 = loop.partition(FOO), loop.partition(FOO_1)
     goes_on = zookeeper.silent()
-    loop.tick(1_000_000, looks=True, holds=Patience(WAIT_S).holds)
+    loop.tick(1_000_000, looks=True, holds=RoundPatience(WAIT_S).holds)
     with held(foo) as let_go:
         goes_on.set()
         assert zookeeper.answers_within(WAIT_S)
@@ -139,16 +139,16 @@ def test_a_busy_partition_is_left_for_the_next_tick() -> None:
     store = IsrWrites()
     loop = led(store)
     with held(loop.partition(FOO)):
-        patience = Patience(0.05)
+        patience = RoundPatience(0.05)
         loop.tick(1_000_000, looks=True, holds=patience.holds)
         loop.checkpoint(patience.holds)
         assert [write.partition for write, _ in store.asked] == [FOO_1]
-    loop.tick(1_000_001, looks=True, holds=Patience(0).holds)
+    loop.tick(1_000_001, looks=True, holds=RoundPatience(0).holds)
     assert [write.partition for write, _ in store.asked] == [FOO_1, FOO]
 
 
 def test_one_round_waits_once_for_all_that_are_held() -> None:
-    patience = Patience(0.05)
+    patience = RoundPatience(0.05)
     story = Story()
     partitions = [Partition(story.loop, Turns(threading.Lock(), at_once)) for _ in range(100)]
     found = []

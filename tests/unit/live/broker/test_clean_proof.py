@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.engine.broker_host import Gone, Registered
+from spark_replication.engine.broker.broker_host import HasRegistered, RegistrationGone
 from spark_replication.live.broker.clean_proof import StartProof, proven_epoch
 from spark_replication.live.broker.life import BrokerLife, Options
 from spark_replication.live.broker.records import Records
-from spark_replication.storage.broker_directory import START_FILE, StartRecord, boot_id, directory_mark
-from spark_replication.storage.broker_directory import write_start_record as write
-from spark_replication.storage.state_files import LOCAL_FILES
+from spark_replication.storage.directory.broker_directory import START_FILE, StartRecord, boot_id, directory_mark
+from spark_replication.storage.directory.broker_directory import write_start_record as write
+from spark_replication.storage.disk.state_files import LOCAL_FILES
 
 
 class Life:
@@ -74,11 +74,11 @@ def test_who_cannot_drop_its_proof_outdates_it(life: Life, *, dropped: bool) -> 
         lease=(0, 0),
     )
     broker = BrokerLife(options)
-    broker._start_proof, broker._host.registered = life.proof, Registered(4, 0)
+    broker._start_proof, broker._host.registered = life.proof, HasRegistered(4, 0)
     life.proof.renew(4)
     if not dropped:
         life.refuse_to_drop()
     broker._distrust()
     assert broker._news.empty() is dropped
     if not dropped:
-        assert broker._news.get() == Gone(4)
+        assert broker._news.get() == RegistrationGone(4)

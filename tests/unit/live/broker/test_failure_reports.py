@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_replication.errors import NotController, StorageFailed
-from spark_replication.live.broker.failure_reports import REPEAT_S, RETRY_S, FailureReports
+from spark_replication.live.broker.failure_reports import REPEAT_S, RETRY_S, QueuedFailureReports
 from spark_replication.model import ReplicaOf, TopicPartition
 
 FULL = StorageFailed("no space left")
@@ -21,7 +21,7 @@ class Story:
         self.now_s = 1_000.0
         self.told: queue.SimpleQueue[tuple[ReplicaOf, ...]] = queue.SimpleQueue()
         self.refused = False
-        self.reports = FailureReports(self._tell, lambda: self.now_s)
+        self.reports = QueuedFailureReports(self._tell, lambda: self.now_s)
 
     def _tell(self, partitions: tuple[ReplicaOf, ...]) -> None:
         self.told.put(partitions)

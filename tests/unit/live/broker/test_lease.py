@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StaleLease
-from spark_replication.live.broker.lease import LOOKS_APART_MS, Lease
+from spark_replication.live.broker.lease import LOOKS_APART_MS, BrokerLease
 
 
 def test_who_orders_holds_the_lease_and_an_earlier_one_orders_nothing(tmp_path: Path) -> None:
-    lease = Lease(tmp_path, 2, 5, lease_ms=100, now_ms=0)
+    lease = BrokerLease(tmp_path, 2, 5, lease_ms=100, now_ms=0)
     lease.take(2, 5)
     lease.take(2, 6)
     for late in ((2, 5), (1, 9)):
@@ -20,7 +20,7 @@ def test_who_orders_holds_the_lease_and_an_earlier_one_orders_nothing(tmp_path: 
         with pytest.raises(StaleLease):
             lease.renew(*late, lease_ms=100, now_ms=50)
         with pytest.raises(StaleLease):
-            Lease(tmp_path, *late, lease_ms=100, now_ms=50)
+            BrokerLease(tmp_path, *late, lease_ms=100, now_ms=50)
     assert (lease.expired(99), lease.expired(100)) == (False, True), "an order renews nothing"
     lease.renew(3, 0, lease_ms=100, now_ms=60)
     assert (lease.expired(159), lease.expired(160)) == (False, True)
@@ -28,7 +28,7 @@ def test_who_orders_holds_the_lease_and_an_earlier_one_orders_nothing(tmp_path: 
 
 def test_while_the_process_stands_still_the_lease_does(tmp_path: Path) -> None:
     """Nobody could renew it meanwhile. What was left of it is left when the process goes on."""
-    lease = Lease(tmp_path, 1, 0, lease_ms=10_000, now_ms=0)
+    lease = BrokerLease(tmp_path, 1, 0, lease_ms=10_000, now_ms=0)
     for now_ms in range(0, 4_001, LOOKS_APART_MS):
         assert not lease.expired(now_ms)
     goes_on_ms = 1_000_000

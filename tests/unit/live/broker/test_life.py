@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from spark_replication.config import settings_from
-from spark_replication.engine.broker_host import StopAsked
-from spark_replication.engine.hidden_partitions import HiddenPartitions
-from spark_replication.live.broker.lease import Lease
+from spark_replication.engine.broker.broker_host import StopAsked
+from spark_replication.engine.broker.hidden_partitions import HiddenPartitions
+from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.life import BrokerLife, Options
+from spark_replication.transport.security.security import NO_SECURITY
 
 WAIT_S = 20.0
 
@@ -55,9 +56,10 @@ def options_of(directory: Path) -> Options:
 
 def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
     life, held = BrokerLife(options_of(tmp_path)), Held()
-    life._loop = cast("Any", held)
-    life._lease = Lease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
+    life._loop = life._secret_notes = cast("Any", held)
+    life._lease = BrokerLease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
     life._store = cast("Any", Unconnected())
+    life._security = NO_SECURITY
     life._watch_lease()
     life._start_timers()
     try:

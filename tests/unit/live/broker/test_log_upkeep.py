@@ -13,17 +13,17 @@ import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.core.replica.replica import Me
-from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.mending import sources
-from spark_replication.engine.partition import Partition
+from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.broker.mending import sources
+from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import BrokerNotAvailable, NotController, StorageFailed
 from spark_replication.live.broker import log_upkeep
 from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.messages.mending import CopyBatch, DiskDamage
 from spark_replication.model import BrokerId, Epoch, Registration, ReplicaOf, TopicConfig, TopicPartition
-from spark_replication.transport.batch_copies import copy_of
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.batch_copies import copy_of
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import command, registration, state
 from tests.unit.transport.replicas import Broker, Brokers, eventually
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.core.replica.replica import Me
-from spark_replication.live.broker.lease import Lease
+from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.messages.observing import GetMetrics
 from spark_replication.model import ControllerInfo, TopicPartition
@@ -43,8 +43,9 @@ class Broker(FlightBroker):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "logs", SCHEMA)
         self.now_ms = 0
+        self.secrets_trouble = ""
         self.zookeeper = ZooKeeper()
-        self.lease = Lease(directory, 0, 0, lease_ms=LEASE_MS, now_ms=0)
+        self.lease = BrokerLease(directory, 0, 0, lease_ms=LEASE_MS, now_ms=0)
         self.others = Brokers(directory / "others")
         replication = self.others.start(9).replication
         self.loop = self._loop
@@ -55,15 +56,20 @@ class Broker(FlightBroker):
             replication,
             self.zookeeper,
             IsrChanges(),
+            secrets_trouble=lambda: self.secrets_trouble,
             now_ms=lambda: self.now_ms,
         )
 
     def scraped(self, *, per_partition: bool = False) -> Scrape:
         return Scrape.of({"broker": self._metrics.answer(GetMetrics(per_partition=per_partition)).text})
 
-    def leads(self, *isr: int, replicas: tuple[int, ...], leader_epoch: int) -> None:
+    def leads(self, *isr: int, replicas: tuple[int, ...], leader_epoch: int, adding: tuple[int, ...] = ()) -> None:
         told = command(
-            state(1, list(isr), leader_epoch=leader_epoch), replicas=replicas, partition=ORDERS, topic_id="id-orders"
+            state(1, list(isr), leader_epoch=leader_epoch),
+            replicas=replicas,
+            partition=ORDERS,
+            topic_id="id-orders",
+            adding=adding,
         )
         with self.partition as replica:
             replica.command(told, Me(1, 0, 0), 0)
@@ -82,6 +88,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(count), pa.int64())], schema=SCHEMA)
+
+
+def test_files_of_secrets_that_are_not_used(broker: Broker) -> None:
+    assert broker.scraped().value("secrets_refused") == 0
+    broker.secrets_trouble = "token is open to every user"
+    assert broker.scraped().value("secrets_refused") == 1
 
 
 def test_replicas_bytes_and_requests(broker: Broker) -> None:
@@ -115,6 +127,13 @@ def test_an_isr_that_is_too_small(broker: Broker) -> None:
     broker.leads(1, replicas=(1, 2), leader_epoch=10)
     found = broker.scraped()
     assert (found.value("led_partitions_under_replicated"), found.value("led_partitions_under_min_isr")) == (1, 1)
+
+
+def test_a_replica_that_a_move_is_adding_makes_nothing_under_replicated(broker: Broker) -> None:
+    broker.leads(1, 2, replicas=(1, 2, 3), leader_epoch=10, adding=(3,))
+    assert broker.scraped().value("led_partitions_under_replicated") == 0
+    broker.leads(1, replicas=(1, 2, 3), leader_epoch=11, adding=(3,))
+    assert broker.scraped().value("led_partitions_under_replicated") == 1, "another is out of sync"
 
 
 def test_partitions_are_told_of_one_by_one_only_if_somebody_asks(broker: Broker) -> None:

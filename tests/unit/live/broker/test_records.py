@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StaleLease, StorageFailed
-from spark_replication.live.broker.lease import LEASE_FILE, Lease
+from spark_replication.live.broker.lease import LEASE_FILE, BrokerLease
 from spark_replication.live.broker.records import Records
 from tests.small_disk import fill, leave, small_disk
 
@@ -50,7 +50,7 @@ def test_what_is_newer_replaces_what_was_refused() -> None:
 
 def test_a_lease_that_a_full_disk_refuses_holds_in_this_life(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as mounted:
-        lease = Lease(mounted, 1, 0, lease_ms=100, now_ms=0)
+        lease = BrokerLease(mounted, 1, 0, lease_ms=100, now_ms=0)
         written = (mounted / LEASE_FILE).read_bytes()
         fill(mounted)
         lease.renew(2, 5, lease_ms=100, now_ms=90)
@@ -61,4 +61,4 @@ def test_a_lease_that_a_full_disk_refuses_holds_in_this_life(tmp_path: Path) -> 
         leave(mounted)
         lease.renew(2, 6, lease_ms=100, now_ms=95)
         with pytest.raises(StaleLease):
-            Lease(mounted, 2, 5, lease_ms=100, now_ms=0)
+            BrokerLease(mounted, 2, 5, lease_ms=100, now_ms=0)

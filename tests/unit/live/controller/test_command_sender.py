@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, LogsAhead, ReplicasFailed
-from spark_replication.engine.command_line import QUESTION_PAUSE_MS, BrokerNews
+from spark_replication.engine.controller.command_line import QUESTION_PAUSE_MS, BrokerNews
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
-from spark_replication.live.controller.command_sender import CommandSender
+from spark_replication.live.controller.command_sender import ThreadedCommandSender
 from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from spark_replication.messages.commands import (
     Command,
@@ -28,9 +28,9 @@ from spark_replication.messages.commands import (
     UpdateMetadata,
 )
 from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicConfig, TopicPartition
-from spark_replication.transport.actions import ActionServer, handled
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.flight.actions import ActionServer, handled
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
 from tests.unit.transport.replicas import eventually
 
@@ -100,7 +100,7 @@ class Story:
         self.suspected: queue.Queue[tuple[BrokerId, int]] = queue.Queue()
         self.logs: queue.Queue[tuple[BrokerId, ReplicaLogInfos]] = queue.Queue()
         self.failed: queue.Queue[tuple[BrokerId, int, tuple[ReplicaOf, ...]]] = queue.Queue()
-        self.sender = CommandSender(timeout_ms=int(TIMEOUT_S * 1000), security=NO_SECURITY, heard=News(self))
+        self.sender = ThreadedCommandSender(timeout_ms=int(TIMEOUT_S * 1000), security=NO_SECURITY, heard=News(self))
 
     def send(self, *commands: Command, epoch: int = 0) -> None:
         for each in commands:

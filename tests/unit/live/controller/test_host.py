@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,15 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.core.controller.events import LogInfoRead
+from spark_replication.errors import NotController
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.live.controller.seat import Seat
+from spark_replication.messages.actions import ADMIN_REQUESTS
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.observing import GetMetrics
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.messages.requests import DeleteTopic
+from spark_replication.transport.flight.actions import call
+from spark_replication.transport.security.security import NO_SECURITY
 from tests.scrapes import Scrape
 from tests.unit.core.stories import cluster_of
 
@@ -28,7 +33,7 @@ def host(tmp_path: Path) -> ControllerHost:
         host="127.0.0.1",
         settings=Settings(),
         security=NO_SECURITY,
-        seat=tmp_path,
+        seat=tmp_path / "seat",
         mirror_path=str(tmp_path / "mirror"),
     )
 
@@ -45,6 +50,17 @@ def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(
     host._work(cast("Any", loop), nobody, (), lambda: "task" in done)
     host.close()
     assert done == ["broker 1", "broker 2", "go on", "task"]
+
+
+def test_what_it_is_asked_for_is_in_an_audit_log_beside_its_seat(host: ControllerHost, tmp_path: Path) -> None:
+    """That of a LocalCluster, and that of a driver."""
+    with NO_SECURITY.client(host.address) as client, pytest.raises(NotController):
+        call(client, ADMIN_REQUESTS[DeleteTopic], DeleteTopic(topic="orders"), 10_000)
+    (line,) = (tmp_path / "audit.log").read_text().splitlines()
+    told = json.loads(line)
+    assert (told["who"], told["host"], told["action"]) == ("anybody", "127.0.0.1", "delete_topic")
+    assert told["outcome"] == NotController.code
+    host.close()
 
 
 def test_of_two_threads_that_close_it_the_later_waits(host: ControllerHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.errors import StorageFailed
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
-from spark_replication.mirror.feed import MirrorThread
+from spark_replication.mirror.telling.feed import MirrorThread
 from spark_replication.transport.meter import Meter
-from spark_replication.transport.quotas import Quotas
+from spark_replication.transport.security.quotas import Quotas
 from tests.scrapes import Scrape
 from tests.unit.core.stories import cluster_of, state, topic
 
@@ -33,12 +33,13 @@ def scraped(
     mirror: MirrorThread | None = None,
     *,
     silent_s: float = 0.0,
+    secrets: str = "",
     per_partition: bool = False,
 ) -> Scrape:
     meter = Meter(["metadata"])
     meter.took("metadata", [0.02, 0.2])
     meter.refused("metadata", "NOT_CONTROLLER")
-    view = ControllerView(cluster, mirror, silent_s, meter, Quotas())
+    view = ControllerView(cluster, mirror, silent_s, secrets, meter, Quotas())
     return Scrape.of({"controller": controller_exposition(view, per_partition=per_partition)})
 
 
@@ -49,6 +50,12 @@ def test_the_names_of_kip_966_are_kept() -> None:
     assert found.value("manual_leader_election_required_partition_count") == 0
     assert found.value("unclean_recovery_finished_count") == 0
     assert found.value("electable_leaders") == 5
+
+
+def test_files_of_secrets_that_are_not_used() -> None:
+    for cluster in (ILL, None):
+        assert scraped(cluster).value("secrets_refused") == 0
+        assert scraped(cluster, secrets="token is open to every user").value("secrets_refused") == 1
 
 
 def test_what_is_wrong_with_partitions_and_brokers() -> None:

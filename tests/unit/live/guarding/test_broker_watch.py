@@ -13,8 +13,8 @@ import pytest
 
 from spark_replication.live.guarding.broker_file import BrokerFile
 from spark_replication.live.guarding.broker_watch import BrokerWatch
-from spark_replication.process.found_process import own_namespace
-from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.process.processes import own_namespace
+from spark_replication.storage.directory.broker_directory import DirectoryLock
 
 LOOK_S = 0.05
 TIMEOUT_S = 20.0

@@ -20,10 +20,10 @@ from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import encode
-from spark_replication.storage.broker_directory import DirectoryLock
-from spark_replication.transport.actions import ActionServer, handled
-from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.storage.directory.broker_directory import DirectoryLock
+from spark_replication.transport.flight.actions import ActionServer, handled
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.security.security import NO_SECURITY
 
 MINE = (3, 7)
 NOBODY_LISTENS = 1

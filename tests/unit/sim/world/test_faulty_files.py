@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_replication.sim.world.faulty_files import BLOCK_BYTES, FaultyFiles
 from spark_replication.sim.world.world import Killed
-from spark_replication.storage.files import Files, LocalFiles
+from spark_replication.storage.disk.files import Files, LocalFiles
 
 A, B = Path("logs/a"), Path("logs/b")
 FOLDERS = st.sampled_from([A, B, Path("logs/q")])

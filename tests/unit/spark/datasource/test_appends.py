@@ -9,8 +9,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.sender import Identity
-from spark_replication.core.replica.producers import REMEMBERED, Place, Producers
+from spark_replication.client.producing.sender import Identity
+from spark_replication.core.replica.producers import REMEMBERED, OffsetSpan, Producers
 from spark_replication.errors import InvalidProducerEpoch
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.appends import (
@@ -22,7 +22,7 @@ from spark_replication.spark.datasource.appends import (
     producer_id,
     stream_identity,
 )
-from spark_replication.storage.row_digest import row_digest
+from spark_replication.storage.format.row_digest import row_digest
 
 BYTES_MAX = 4_096
 
@@ -154,7 +154,7 @@ class Logs:
             told = {"crc": id(append), "digest": row_digest(append.batch)}
             if log.check(*numbered, rows=append.batch.num_rows, **told) is None:
                 stored = self.ids[append.target]
-                place = Place(len(stored), len(stored) + append.batch.num_rows - 1)
+                place = OffsetSpan(len(stored), len(stored) + append.batch.num_rows - 1)
                 stored += append.batch.column("id").to_pylist()
                 log.wrote(*numbered, place, **told)
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql.types import StructType
 
-from spark_replication.client.placing import Placing
+from spark_replication.client.producing.placing import Placing
 from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.model import TopicConfig
@@ -19,7 +19,7 @@ from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.spark.datasource.tasks import rows_wanted, topic_columns
 from spark_replication.spark.datasource.types import METADATA, arrow_schema, as_schema, spark_schema
-from spark_replication.storage.batches import schema_to_bytes
+from spark_replication.storage.format.batches import schema_to_bytes
 
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("small", pa.uint8()), ("text", pa.large_string())]
@@ -40,26 +40,24 @@ def rows(told: str) -> StructType:
 
 
 def test_a_topics_columns_are_those_of_spark_that_hold_each_of_their_values() -> None:
-    found = spark_schema("orders", COLUMNS, include_metadata=False)
+    found = spark_schema("orders", COLUMNS)
     assert found.simpleString() == "struct<id:bigint,small:smallint,text:string>"
     assert [field.nullable for field in found] == [False, True, True]
     wide = pa.schema([("a", pa.uint64()), ("b", pa.timestamp("ns", "UTC")), ("c", pa.date64()), ("d", pa.float16())])
-    assert spark_schema("orders", wide, include_metadata=False).simpleString() == (
-        "struct<a:decimal(20,0),b:timestamp,c:date,d:float>"
-    )
+    assert spark_schema("orders", wide).simpleString() == ("struct<a:decimal(20,0),b:timestamp,c:date,d:float>")
 
 
 def test_metadata_comes_behind_them() -> None:
-    found = spark_schema("orders", COLUMNS, include_metadata=True)
+    found = spark_schema("orders", COLUMNS, METADATA.names)
     assert found.fieldNames() == [*COLUMNS.names, *METADATA.names]
     with pytest.raises(InvalidRequest, match=r"\['_offset'\] of its own"):
-        spark_schema("orders", pa.schema([("_offset", pa.int64())]), include_metadata=True)
+        spark_schema("orders", pa.schema([("_offset", pa.int64())]), METADATA.names)
 
 
 def test_a_column_that_spark_cannot_have_is_named() -> None:
     odd = pa.schema([("id", pa.int64()), ("span", pa.month_day_nano_interval())])
     with pytest.raises(InvalidRequest, match="column 'span' of orders is month_day_nano_interval"):
-        spark_schema("orders", odd, include_metadata=False)
+        spark_schema("orders", odd)
 
 
 def test_a_column_that_spark_cannot_have_is_in_nobodys_way_who_leaves_it_out() -> None:
@@ -139,7 +137,7 @@ def test_nulls_within_are_refused_where_the_topic_takes_none(
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))], ids=str)
 def test_a_decimal_that_spark_cannot_have_is_refused_with_its_column(kind: pa.DataType) -> None:
     with pytest.raises(InvalidRequest, match=r"column 'it' of orders is .*decimal256\(50, 2\).*, which Spark cannot"):
-        spark_schema("orders", pa.schema([("it", kind)]), include_metadata=False)
+        spark_schema("orders", pa.schema([("it", kind)]))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_a_decimal_that_spark_cannot_have_is_refused_with_its_column(kind: pa.Da
 def test_types_that_spark_lacks_are_held_by_others_within_lists_and_structs_as_well(
     kind: pa.DataType, in_spark: str, values: list[object]
 ) -> None:
-    found = spark_schema("orders", pa.schema([("it", kind)]), include_metadata=False)
+    found = spark_schema("orders", pa.schema([("it", kind)]))
     assert found.fields[0].dataType.simpleString() == in_spark
     read = as_schema([pa.array(values, kind)], arrow_schema(found)).column(0)
     assert stored(kind, read).to_pylist() == values

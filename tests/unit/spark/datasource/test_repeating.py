@@ -12,17 +12,17 @@ from types import TracebackType
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.sender import Ack, Identity
-from spark_replication.core.replica.producers import Place, Producers
+from spark_replication.client.producing.sender import Ack, Identity
+from spark_replication.core.replica.producers import OffsetSpan, Producers
 from spark_replication.errors import InvalidProducerEpoch, NotLeader, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
-from spark_replication.mirror.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import crc32_of, key_bytes
 from spark_replication.spark.datasource import repeating, writing
 from spark_replication.spark.datasource.appends import Append, WriteName
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.repeating import RUNS_MAX, FirstTry, Runs
 from spark_replication.spark.datasource.sink_schema import SinkSchema
-from spark_replication.storage.row_digest import row_digest
+from spark_replication.storage.format.row_digest import row_digest
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 NAMED = SCHEMA.append(pa.field("_partition", pa.int32()))
@@ -58,7 +58,7 @@ class Logs:
             if each is not None
         }
 
-    def take(self, identity: Identity, sequence: int, target: int, batch: pa.RecordBatch) -> Place:
+    def take(self, identity: Identity, sequence: int, target: int, batch: pa.RecordBatch) -> OffsetSpan:
         if not self.appends_left:
             raise Died
         self.appends_left -= 1
@@ -67,7 +67,7 @@ class Logs:
         told = {"crc": 0, "digest": row_digest(batch)}
         found = log.check(*numbered, rows=batch.num_rows, **told)
         if found is None:
-            found = Place(len(stored), len(stored) + batch.num_rows - 1)
+            found = OffsetSpan(len(stored), len(stored) + batch.num_rows - 1)
             stored += batch.column("id").to_pylist()
             log.wrote(*numbered, found, **told)
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +14,6 @@ from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import LogTruncated, OffsetNotAvailable, OffsetOutOfRange
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
-from spark_replication.spark.datasource import topic as topics
 from spark_replication.spark.datasource.batch_reader import BatchReader
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.stream_reader import StreamReader
@@ -27,16 +25,6 @@ COLUMNS = StructType([StructField("number", LongType())])
 ROWS = 10_000  # of a batch: more than tasks read together
 WAIT_S = 20.0
 EVERYTHING = ReadAllAvailable()
-
-
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    started = FakeCluster()
-    yield started
-    for reader in topics._readers.values():
-        reader.close()
-    topics._readers.clear()
-    started.close()
 
 
 def fill(cluster: FakeCluster, partition: int, batches: int = 1, rows: int = ROWS) -> None:

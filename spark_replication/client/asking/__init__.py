@@ -1,0 +1,1 @@
+"""Questions about a cluster, and changes to it."""

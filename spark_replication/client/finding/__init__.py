@@ -1,0 +1,1 @@
+"""Which broker, or controller, is asked, and how it is reached."""

@@ -1,0 +1,1 @@
+"""The way from rows to acknowledgements."""

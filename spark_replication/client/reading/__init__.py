@@ -1,0 +1,1 @@
+"""The way from offsets to rows."""

@@ -1,0 +1,36 @@
+"""Tells the controller what is wrong with this broker's files of secrets, as soon as that has changed.
+
+A new controller, and a new registration, hear it with all that is noted of the broker (commands.BrokerNotes).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from spark_replication.errors import ReplicationError
+
+log = logging.getLogger(__name__)
+
+
+class SecretNotes:
+    def __init__(self, trouble: Callable[[], str], tell: Callable[[], None]) -> None:
+        """trouble: empty if there is none. tell: tells all notes; raises if they did not arrive."""
+        self._trouble = trouble
+        self._tell = tell
+        self._told = ""
+        self._failed = ""
+
+    def look(self) -> None:
+        """Tells of a change. One that did not arrive is told again at the next look."""
+        found = self._trouble()
+        if found == self._told:
+            return
+        try:
+            self._tell()
+        except ReplicationError as error:
+            if self._failed != found:
+                log.warning("the controller does not know how the files of secrets are, and is told again: %s", error)
+            self._failed = found
+            return
+        self._told, self._failed = found, ""

@@ -1,0 +1,1 @@
+"""Delta: files and object stores, writes, reads and upkeep."""

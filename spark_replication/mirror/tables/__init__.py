@@ -1,0 +1,1 @@
+"""The tables, their columns and keys, and the facts that they show."""

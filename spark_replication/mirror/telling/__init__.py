@@ -1,0 +1,1 @@
+"""The way from the controller's news to rows."""

@@ -1,0 +1,1 @@
+"""Files: their operations, their failures, and when they are on the disk."""

@@ -1,0 +1,1 @@
+"""The door for every Arrow Flight client: actions, puts and reads."""

@@ -1,0 +1,1 @@
+"""The door for our own: followers, producers and readers over frames."""

@@ -1,0 +1,121 @@
+"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks). Producers and readers
+connect to the same port, and are served by the same loop (`lane`, `reads`).
+
+There is one TCP connection from each follower broker to each leader broker, for all partitions. The fetch of an idle
+partition waits at the leader and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from spark_replication.config import Settings
+from spark_replication.engine.replica.partition import FindPartition
+from spark_replication.errors import InvalidConfig
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.storage.format.batches import TopicSchema
+from spark_replication.transport.frames.producer_connection import ProducerShared
+from spark_replication.transport.frames.reader_connection import Reads
+from spark_replication.transport.frames.replication_client import Address, AddressOf, ReplicationClient
+from spark_replication.transport.frames.replication_server import ReplicationServer
+from spark_replication.transport.security.rights import Rights
+from spark_replication.transport.sockets.aside import Aside
+from spark_replication.transport.sockets.socket_loop import SocketLoop
+
+__all__ = ["Address", "AddressOf", "Replication", "ReplicationClient", "ReplicationServer"]
+
+CLOSE_TIMEOUT_S = 3.0
+ASIDE_THREADS = 2
+READ_THREADS = 4  # they wait for disks, each for one reader
+HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
+
+
+class Replication:
+    """Listens on `port` from birth; serves from `start` on; follows once `registered` was called."""
+
+    def __init__(
+        self,
+        host: str,
+        loop: SocketLoop,
+        *,
+        cluster_id: str,
+        broker: BrokerId,
+        settings: Settings,
+        rights: Rights,
+        find: FindPartition,
+        address_of: AddressOf,
+        schema_of: Callable[[str], TopicSchema],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """schema_of: finds the schema of a topic."""
+        frame_bytes_max = settings.replication_frame_bytes_max
+        # A frame holds at least one batch, and an index entry for each batch: never more than twice the data.
+        needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
+        if frame_bytes_max < needed:
+            raise InvalidConfig(
+                f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
+                f"batch.bytes.max: {needed} at least"
+            )
+        self._aside = Aside(loop, ASIDE_THREADS, name="replication-aside")
+        self._put_aside = Aside(loop, ASIDE_THREADS, name="put-aside")
+        self.lane = ProducerShared(loop, self._put_aside, find, schema_of, settings, now_ms=now_ms)
+        self._read_aside = Aside(loop, READ_THREADS, name="read-aside")
+        self.reads = Reads(loop, self._read_aside, find, schema_of, room_bytes_max=settings.flight_read_bytes_max)
+        self._server = ReplicationServer(
+            host,
+            loop,
+            self._aside,
+            cluster_id=cluster_id,
+            rights=rights,
+            find=find,
+            frame_bytes_max=frame_bytes_max,
+            lane=self.lane,
+            reads=self.reads,
+            now_ms=now_ms,
+        )
+        self._client = ReplicationClient(
+            loop,
+            self._aside,
+            cluster_id=cluster_id,
+            broker=broker,
+            security=rights.security,
+            find=find,
+            address_of=address_of,
+            frame_bytes_max=frame_bytes_max,
+            silence_ms=settings.replica_lag_time_ms,
+        )
+        self.port = self._server.port
+        self.meter = self._server.meter
+        self.sent, self.received = self._server.sent, self._client.received
+
+    def start(self) -> None:
+        self._aside.start()
+        self._put_aside.start()
+        self._read_aside.start()
+        self._server.start()
+
+    def registered(self, broker_epoch: int) -> None:
+        """Fetches belong to this life of the broker from now on. Call it before BrokerLoop.registered."""
+        self._client.registered(broker_epoch)
+
+    def close(self) -> None:
+        self._client.close()
+        self._server.close()
+        self._aside.stop(CLOSE_TIMEOUT_S)
+        self._put_aside.stop(CLOSE_TIMEOUT_S)
+        self._read_aside.stop(CLOSE_TIMEOUT_S)
+
+    # ports.FollowerLinks
+
+    def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
+        self._server.ready(follower, partition)
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        self._client.follow(partition, leader)
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        self._client.unfollow(partition)
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._client.loop.together()

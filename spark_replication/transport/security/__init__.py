@@ -1,0 +1,1 @@
+"""What is allowed: modes, rights, quotas, and the audit of both."""

@@ -1,0 +1,1 @@
+"""Bytes: frames, TLS, and one loop for all connections of a process."""
