@@ -31,6 +31,7 @@ END_S = 10.0
 POLL_S = 0.01
 WORDS = 40  # lines of a log that tell why a test has failed
 NOBODYS_MAC = "02:77:00:00:00:00"
+GATEWAYS_MAC = f"02:77:00:00:00:{GATEWAY:02x}"
 TUN = Path("/dev/net/tun")
 PROGRAMS = ("ip", "nsenter", "setpriv", "unshare")
 NAMESPACES = ("--net", "--uts", "--mount", "--pid")
@@ -98,6 +99,9 @@ class Host:
         self.address = bed.address(number)
         self.files = bed.directory / name
         self.device = f"{bed.name}-h{number}"  # this machine's end of its link
+        # It keeps this, as a machine that is switched on again does: whoever just spoke with it still knows its address
+        # by it, for up to 45 s.
+        self.mac = f"02:77:00:00:00:{number:02x}"
         self.number = number
         self._bed = bed
         self._keeping: subprocess.Popen[bytes] | None = None
@@ -130,7 +134,8 @@ class Host:
         assert self._keeping.stdout is not None
         assert self._keeping.stdout.readline() == b"up\n", f"{self} does not start"
         self._first = _only_child(self._keeping)
-        ip("link", "add", self.device, "type", "veth", "peer", "name", "eth0", "netns", str(self._first))
+        peer = ("peer", "name", "eth0", "address", self.mac, "netns", str(self._first))
+        ip("link", "add", self.device, "type", "veth", *peer)
         ip("link", "set", self.device, "master", self._bed.name, "up")
         self.ip("addr", "add", f"{self.address}/24", "dev", "eth0")
         self.ip("link", "set", "eth0", "up")
@@ -212,7 +217,9 @@ class Bed:
             self.directory.mkdir()
             Bed.made.add(self)
             self._held.callback(Bed.made.discard, self)
-            ip("link", "add", self.name, "type", "bridge")
+            # An address of its own: else it has that of one of its links, and another each time that one comes or goes,
+            # by which all forget their neighbours.
+            ip("link", "add", self.name, "address", GATEWAYS_MAC, "type", "bridge")
             self.gateway = self.address(GATEWAY)
             ip("addr", "add", f"{self.gateway}/24", "dev", self.name)
             ip("link", "set", self.name, "up")

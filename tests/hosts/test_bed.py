@@ -132,6 +132,7 @@ def test_a_host_without_power_ends_all_of_its_processes_and_keeps_its_files(bed:
     (other.files / "kept").write_text("kept")
     outliving = other.run("setsid", "sh", "-c", "echo runs && exec sleep 600")
     eventually(lambda: "runs" in outliving.says(), "it runs")
+    eventually(lambda: greeted(other), "it answers, so that its neighbours know it")
     other.kill()
     assert outliving.wait() == -signal.SIGKILL
     assert not greeted(other)
@@ -141,7 +142,7 @@ def test_a_host_without_power_ends_all_of_its_processes_and_keeps_its_files(bed:
     other.start()
     assert not (other.files / "kept").exists()
     other.run(sys.executable, "-c", ECHO, other.address)
-    eventually(lambda: greeted(other), "it answers again")
+    eventually(lambda: greeted(other), "it answers again at once", 5.0)
 
 
 def test_of_a_run_that_was_killed_the_next_leaves_nothing(tmp_path: Path) -> None:
