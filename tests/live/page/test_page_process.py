@@ -147,7 +147,7 @@ def test_it_ends_with_a_guard_that_is_killed_and_the_next_has_its_address(tmp_pa
             eventually(lambda: "page-guard" in _thread_names(again), "the next guard waits for the port")
             os.kill(int(page), signal.SIGCONT)
             assert again.wait_known(TIMEOUT_S) == url
-            assert is_gone(int(page))
+            eventually(lambda: is_gone(int(page)), "it is gone, a moment after its port is")
 
 
 def _thread_names(page: ServedPage) -> set[str]:
