@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import chain
 
@@ -25,7 +26,7 @@ from spark_replication.admin.cli.listing import (
 from spark_replication.admin.schema_texts import schema_from, with_columns
 from spark_replication.client.asking.admin import TopicDescription
 from spark_replication.config import parse_assignment, parse_change
-from spark_replication.model import TopicConfig
+from spark_replication.model import Scalar, TopicConfig
 from spark_replication.storage.format.batches import topic_schema
 from spark_replication.transport.security.security import Security
 from spark_replication.view.conditions import conditions_of
@@ -34,6 +35,8 @@ _COLUMNS = (
     *("topic", "partitions", "replicas", "leaderless", "under_min_isr", "under_replicated"),
     *("schema_version", "topic_id"),
 )
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 _settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 
@@ -96,6 +99,19 @@ def create(
         made = admin.create_topic(topic, columns, partitions, replication_factor, given)
     replicas = max(len(each.replicas) for each in made.partitions)
     click.echo(f"{topic} has {len(made.partitions)} partitions of {replicas} replicas each")
+    _tell_of_the_least(made, given)
+
+
+def _tell_of_the_least(topic: TopicDescription, given: Mapping[str, Scalar | None]) -> None:
+    """A min.insync.replicas above the number of replicas holds as that number (KIP-966), which few have in mind."""
+    least, replicas = given.get(MIN_INSYNC_REPLICAS), min(len(each.replicas) for each in topic.partitions)
+    if isinstance(least, int) and least > replicas:
+        click.echo(
+            f"warning: {topic.name} has {replicas} replicas, fewer than {MIN_INSYNC_REPLICAS}={least}: acks=all waits "
+            f"for all {replicas}, and is refused while one is away. Set less than that, or give it more replicas: "
+            "`spark-replication guide moves`",
+            err=True,
+        )
 
 
 @topics.command()
@@ -126,7 +142,10 @@ def configure(bootstrap: str, security: Security, topic: str, assignments: tuple
     given = {name: value for each in assignments for name, value in parse_change(each).items()}
     with closing(admin_at(bootstrap, security)) as admin:
         admin.configure(topic, given)
-    click.echo(f"{topic} is configured: {', '.join(assignments)}")
+        click.echo(f"{topic} is configured: {', '.join(assignments)}")
+        if MIN_INSYNC_REPLICAS in given:
+            (found,) = admin.describe_topics([topic])
+            _tell_of_the_least(found, given)
 
 
 @topics.command(name="add-partitions", context_settings={"ignore_unknown_options": True})  # -1 is a number

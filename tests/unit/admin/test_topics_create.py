@@ -51,6 +51,27 @@ def test_settings_are_given_and_taken_away(run: Run, cluster: FakeCluster, asked
     assert asked == [Configure(topic="orders", settings=settings)]
 
 
+@pytest.mark.parametrize(("least", "is_told"), [(3, True), (2, False)])
+def test_more_in_sync_than_there_are_replicas_is_told(
+    run: Run, cluster: FakeCluster, asked: list[Request], least: int, is_told: bool
+) -> None:
+    setting = f"min.insync.replicas={least}"
+    warning = (
+        "warning: orders has 2 replicas, fewer than min.insync.replicas=3: acks=all waits for all 2, and is refused "
+        "while one is away. Set less than that, or give it more replicas: `spark-replication guide moves`\n"
+    )
+    done = run("topics", "configure", "-b", cluster.bootstrap, "orders", setting)
+    assert done == (0, f"orders is configured: {setting}\n", warning if is_told else "")
+    assert len(asked) == 1
+
+
+def test_so_it_is_of_a_new_topic(run: Run, cluster: FakeCluster) -> None:
+    for name, least, is_told in (("new", 2, False), ("newer", 3, True)):
+        setting = f"min.insync.replicas={least}"
+        made = run("topics", "create", "-b", cluster.bootstrap, name, "--schema", "id:int64", "-p", 1, setting)
+        assert (made.exit, f"warning: {name} has 2 replicas, fewer than {setting}" in made.err) == (0, is_told)
+
+
 def test_partitions_are_added_and_removed(run: Run, cluster: FakeCluster, asked: list[Request]) -> None:
     assert run("topics", "add-partitions", "-b", cluster.bootstrap, "orders", 5).out == "orders has 5 partitions\n"
     removed = run("topics", "remove-partitions", "-b", cluster.bootstrap, "orders", 3, 4, "--yes")
