@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent / "document"
 # Joined in this order into one script: each file uses those before it.
 SCRIPTS = ("elements.js", "words.js", "state.js", "charts.js", "grid.js", "tables.js", "views.js", "main.js")
 STYLE = "page.css"
+TITLE = "spark_replication"
 
 
 class Document:
@@ -19,12 +20,12 @@ class Document:
 
     def __init__(self) -> None:
         style, script = _read(STYLE), "".join(_read(name) for name in SCRIPTS)
-        html = _read("page.html").replace("{{style}}", style).replace("{{script}}", script)
-        self.html = html.encode()
+        self._layout = _read("layout.html").replace("{{style}}", style)
+        self.html = self._laid_out(_read("page.html").replace("{{script}}", script)).encode()
         self.zipped = gzip.compress(self.html, mtime=0)
-        self._login = _read("login.html").replace("{{style}}", style)
-        self._linked = _read("login_link.html").replace("{{style}}", style)
-        self._docs = _read("docs.html").replace("{{style}}", style)
+        self._login = self._laid_out(_read("login.html"))
+        self._linked = self._laid_out(_read("login_link.html"))
+        self._docs = _read("docs.html")
         #: The headers of every answer. They allow this very script and this very style alone.
         self.headers = {
             "Content-Security-Policy": "; ".join(
@@ -57,7 +58,10 @@ class Document:
 
     def docs(self, title: str, body: str) -> bytes:
         """A page of the guide. `body` is HTML."""
-        return self._docs.replace("{{title}}", escape(title)).replace("{{body}}", body).encode()
+        return self._laid_out(self._docs.replace("{{body}}", body), f"{escape(title)} – {TITLE}").encode()
+
+    def _laid_out(self, body: str, title: str = TITLE) -> str:
+        return self._layout.replace("{{title}}", title).replace("{{body}}", body.rstrip("\n"))
 
 
 def _read(name: str) -> str:
