@@ -49,6 +49,13 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 BLOCKS = tuple(block for page in PAGES for block in blocks_of(page))
 
+
+def printed(page: str, first: str) -> list[str]:
+    """The commands of the block that begins so."""
+    (block,) = (block for block in BLOCKS if block.is_at(page, first))
+    return block.commands
+
+
 _SECURED = "is for a cluster with security: tests/live/cluster/test_rotation.py types it"
 _OPERATED = "is for a cluster that something has happened to: tests/live/spark/test_operations.py types it"
 _RIGHTS = "is for a cluster with rights: tests/hosts/test_principals.py, tests/live/cluster/test_acls.py have such"
@@ -60,9 +67,15 @@ NOT_RUN = {
     ("concepts", ".venv/bin/spark-replication scenario"): "takes minutes: tests/spec/test_scenario_files.py, tests/sim",
     ("deploy", "spark-submit"): "starts a cluster of its own: tests/live/spark/test_start_cluster.py",
     ("operate", "spark-replication partitions --leaderless"): _OPERATED,
-    ("operate", "spark-replication reassign plan orders-3=1,2"): "is for a partition whose replicas are lost for good",
+    (
+        "operate",
+        "spark-replication reassign plan orders-3=1,2",
+    ): "is for a partition whose replicas are lost for good: tests/live/cluster/test_dark_night.py types it",
     ("operate", "spark-replication partitions --possible-loss"): _OPERATED,
-    ("operate", "spark-replication reassign plan --replication-factor 2"): "is for a broker that is lost",
+    (
+        "operate",
+        "spark-replication reassign plan --replication-factor 2",
+    ): "is for a broker on Spark that is lost for good: tests/hosts/test_spark.py types it",
     ("operate", "spark-replication brokers"): "is for a broker that is lost: tests/live/cluster/test_reassignment.py",
     ("operate", "spark-replication reassign plan --add 4"): _OPERATED,
     ("operate", "spark-replication brokers drain 4"): _OPERATED,

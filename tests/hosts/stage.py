@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.live.guarding.broker_file import BrokerFile
 from spark_replication.transport.security.security import Security, read_security
-from tests.hosts.bed import Bed
+from tests.hosts.bed import ROOT, Bed
 from tests.hosts.links import Links
 from tests.hosts.spark import AUTHENTICATED, HostedBrokers, HostedDriver, HostedSpark
 from tests.hosts.zookeeper import HostedZooKeeper, login_settings
@@ -33,6 +35,11 @@ QUICK = {
     "spark.decommission.enabled": "true",
     "spark.executor.decommission.forceKillTimeout": "3s",  # a guardian's task does not end by itself
 }
+
+
+CLIENT = """security.mode = "token"
+security.token.in.clear = true
+"""
 
 
 class Seen:
@@ -97,6 +104,18 @@ class Stage:
         self.driver.launch()
         self.zookeeper = self.driver.wait_started().zookeeper
         self.driver.wait_healthy()
+
+    def types(self, *lines: str) -> None:
+        """Lines of the guide, in the folder that Spark's Master has for itself."""
+        home = self.bed[CENTRE]
+        (home.files / "root.toml").write_text(f'security.token.file = "{self.bed.directory}/token"\n{CLIENT}')
+        for line in lines:
+            program, *words = shlex.split(line)
+            assert program == "spark-replication"
+            asked = [*words, "-b", self.zookeeper, "--config", "root.toml"]
+            typed = shlex.join([sys.executable, "-m", "spark_replication", *asked])
+            process = home.run("sh", "-c", f"cd {self.bed.files} && PYTHONPATH={ROOT} exec {typed}")
+            assert process.wait(120.0) == 0, (line, process.says())
 
     def guarded_at_home(self) -> int | None:
         """A broker whose guardian is in an executor beside it. An executor that went with its Worker comes back

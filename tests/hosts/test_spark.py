@@ -14,6 +14,7 @@ from tests.hosts.bed import Bed
 from tests.hosts.driver_away import go_away_and_come_back
 from tests.hosts.stage import CENTRE, DRIVERS, ROWS, Stage
 from tests.live.spark.waiting import wait_for
+from tests.printed import printed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -111,12 +112,6 @@ def test_a_drivers_host_that_is_cut_off_is_replaced_and_commands_no_more_when_it
     assert stage.brokers.pids() == first
 
 
-def resize(admin: sr.Admin, replication_factor: int) -> None:
-    plan = admin.plan_reassignment(replication_factor=replication_factor)
-    assert not admin.apply(plan)
-    admin.wait_reassigned([str(move.partition) for move in plan.moves], 60)
-
-
 def test_what_a_host_that_is_gone_for_good_had_comes_to_be_on_others(stage: Stage) -> None:
     """Its replicas are taken off it first: a broker that holds anything is not replaced by an empty one."""
     lost = 3
@@ -128,9 +123,11 @@ def test_what_a_host_that_is_gone_for_good_had_comes_to_be_on_others(stage: Stag
         assert load.longest_wait_s(began) < UNNOTICED_S + 5
         said = f"broker {lost} is down, and no guardian is on a host that has its directory"
         wait_for("it to be said", lambda: said in stage.commanding.status()[-1])
-        resize(admin, 2)  # the one that is out of sync goes
+        *fewer, until, again, applied = printed("operate", "spark-replication reassign plan --replication-factor 2")
+        stage.types(*fewer)  # the one that is out of sync goes
+        assert until.startswith("spark-replication brokers --watch 2 ")
         wait_for("another in its place", lambda: sorted(admin.metadata().brokers) == [1, 2, 4])
-        resize(admin, 3)
+        stage.types(again, applied)
         replicas = {partition.replicas for topic in admin.metadata().topics for partition in topic.partitions}
         assert {tuple(sorted(each)) for each in replicas} == {(1, 2, 4)}
         load.wait_for_more(ROWS)

@@ -19,6 +19,7 @@ import pytest
 import spark_replication as sr
 from spark_replication.process.processes import LockedProcess
 from tests.live.cluster.faults import held_down, kill
+from tests.printed import printed
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
@@ -46,12 +47,12 @@ class Said(NamedTuple):
     seconds: float
 
 
-def said(bootstrap: str, *command: str) -> Said:
+def said(bootstrap: str, *command: str, given: str = ROW) -> Said:
     began_s = time.monotonic()
     arguments = [sys.executable, "-m", "spark_replication", *command]
     environment = {**os.environ, "SPARK_REPLICATION_BOOTSTRAP": bootstrap}
     ran = subprocess.run(
-        arguments, env=environment, input=ROW, capture_output=True, text=True, timeout=120, check=False
+        arguments, env=environment, input=given, capture_output=True, text=True, timeout=120, check=False
     )
     return Said(ran.returncode, ran.stdout, ran.stderr, time.monotonic() - began_s)
 
@@ -224,6 +225,28 @@ def test_what_mends_dead_brokers_can_be_run_as_it_is_printed(
         (acknowledge,) = lossy["mends"][0]["commands"]
         assert said(cluster.zookeeper, *acknowledge.split()[1:]).code == 0
         assert len(health(cluster)["incidents"]) == 1
+    cluster.wait_healthy()
+
+
+def test_a_partition_of_which_nothing_is_left_begins_anew_as_the_guide_prints(
+    cluster: sr.LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    admin = cluster.admin
+    admin.create_topic("orders", pa.schema([("id", pa.int64())]), partitions=4, replication_factor=1)
+    admin.reassign({"orders-3": [3]})
+    admin.wait_reassigned(["orders-3"], 60)
+    with held_down(cluster, 3):
+        eventually(lambda: "orders-3" in said(cluster.zookeeper, "health").out, "nobody leads it")
+        for line in printed("operate", "spark-replication reassign plan orders-3=1,2"):
+            ran = said(cluster.zookeeper, *line.split()[1:], given="y\n")
+            assert ran.code == 0, (line, ran)
+        (topic,) = admin.describe_topics(["orders"])
+        found = topic.partitions[3]
+        assert (found.replicas, found.leader in (1, 2)) == ((1, 2), True)
+        written = said(cluster.zookeeper, "produce", "orders", "-p", "3")
+        assert written.code == 0, written
+    admin.delete_topic("orders")
     cluster.wait_healthy()
 
 
