@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from spark_replication.client.asking.told_settings import CONTROLLER
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import read_broker_file
+from spark_replication.live.guarding.guardian import GUARDIAN_LOG
 from spark_replication.messages.observing import ToldSettings
 from spark_replication.process.processes import Unfound, find_process
 from spark_replication.storage.directory.broker_directory import boot_id
@@ -24,7 +26,9 @@ Part = tuple[str, Callable[[], bytes]]
 Told = Mapping[str, ToldSettings | ReplicationError]
 
 # The logs in each folder of a data directory, by their whole names: zookeeper/login, which is no log, has a secret.
-_BROKERS = "*/broker-*"
+_LOGS = "*"
+_BROKERS = f"{_LOGS}/broker-*"
+_GUARDIANS = GUARDIAN_LOG.format("*")
 _FOLDERS = {
     "": ("driver.log", "page.log"),
     "controller": ("log", "page.log"),
@@ -44,12 +48,15 @@ def logs_here(told: Told, given: Path) -> Iterator[Part]:
     roots = _roots(here) or [given]
     found: set[str] = set()
     for number, root in enumerate(roots):
+        prefix = "data" if number == 0 else f"data-{number + 1}"
         for folder, names in _FOLDERS.items():
-            yield from _of_folder("data" if number == 0 else f"data-{number + 1}", root, folder, names, found)
+            yield from _of_folder(prefix, root, folder, names, found)
+        yield from _of_guardians(prefix, root, f"{_LOGS}/{_GUARDIANS}")
     beside = {directory.parent for name, directory in here.items() if name != CONTROLLER} - _known(roots)
     for number, logs in enumerate(sorted(beside)):
         prefix = "logs" if number == 0 else f"logs-{number + 1}"
         yield from _of_folder(prefix, logs, "broker-*", _FOLDERS[_BROKERS], found)
+        yield from _of_guardians(prefix, logs, _GUARDIANS)
     yield from _lacking(told, found, [*roots, *sorted(beside)])
     yield from _guardians([directory for name, directory in sorted(here.items()) if name != CONTROLLER])
 
@@ -96,6 +103,11 @@ def _of_folder(prefix: str, root: Path, pattern: str, names: tuple[str, ...], fo
                 yield f"{prefix}/{place}", lambda path=path: _end_of(path)  # type: ignore[misc]
 
 
+def _of_guardians(prefix: str, root: Path, pattern: str) -> Iterator[Part]:
+    for path in sorted([*root.glob(pattern), *root.glob(f"{pattern}.1")]):
+        yield f"{prefix}/{path.relative_to(root)}", lambda path=path: _end_of(path)  # type: ignore[misc]
+
+
 def _lacking(told: Told, found: set[str], searched: list[Path]) -> Iterator[Part]:
     """What of the logs that there are was not found."""
     where = ", ".join(map(str, searched))
@@ -120,12 +132,12 @@ def _lacking(told: Told, found: set[str], searched: list[Path]) -> Iterator[Part
 
 
 def _guardians(brokers: list[Path]) -> Iterator[Part]:
-    """Guardians have no log of their own: each writes to the output of the process that it is in, which may show
-    records. So nothing of that is taken."""
+    """A guardian that is no task of Spark's writes to the output of the process that it is in, which may show records.
+    So nothing of that is taken."""
     guarded: dict[int, list[str]] = {}
     for directory in brokers:
         parent = _parent_of(directory)
-        if parent is not None:
+        if parent is not None and not _has_own_log(parent, directory.parent):
             guarded.setdefault(parent, []).append(directory.name)
     for pid, names in sorted(guarded.items()):
         try:
@@ -136,6 +148,15 @@ def _guardians(brokers: list[Path]) -> Iterator[Part]:
             f"log of the guardian of {', '.join(names)}",
             f"process {pid} writes it to its standard error, {output}, among what else that program prints: look there",
         )
+
+
+def _has_own_log(pid: int, folder: Path) -> bool:
+    for each in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            path = each.readlink()
+            if path.parent == folder and path.match(_GUARDIANS):
+                return True
+    return False
 
 
 def _parent_of(broker: Path) -> int | None:

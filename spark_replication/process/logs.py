@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -50,8 +50,8 @@ def _escaped(code: int) -> str:
 #
 # Rules:
 # - The process rotates the file itself: it puts another file in the place of both descriptors with dup2(2). Every
-# write,   a library's and faulthandler's too, then goes to the one file or the other: none is lost or cut. To copy the
-# file and   then truncate it would lose what other threads write between the two steps.
+#   write, a library's and faulthandler's too, then goes to the one file or the other: none is lost or cut. To copy the
+#   file and then truncate it would lose what other threads write between the two steps.
 # - A process leaves alone whatever is not its own output: a terminal, a pipe, a file elsewhere.
 # - If another process has renamed the file (a second one that was refused, say), the process goes on in the file at the
 #   path.
@@ -130,6 +130,7 @@ def _is_file(descriptor: int, path: Path) -> bool:
 #
 # What a name or an error brings with it begins no other line, and steers no terminal on which a log is looked at.
 
+PACKAGE = "spark_replication"
 _EXTRA = ("partition", "epoch", "who", "host", "action", "outcome", "asked", "count")
 
 
@@ -148,7 +149,7 @@ class JsonLines(logging.Formatter):
             if hasattr(record, name):
                 line[name] = str(getattr(record, name))
         line["message"] = record.getMessage()
-        line["from"] = record.name.removeprefix("spark_replication.")
+        line["from"] = record.name.removeprefix(f"{PACKAGE}.")
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return harmless_json(msgspec.json.encode(line).decode())
@@ -187,16 +188,59 @@ def log_to_stdout(path: Path, **always: Scalar) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
+class _File(RotatingFileHandler):
+    """A line that the disk refuses is lost: its trouble is told by who has data there."""
+
+    def __init__(self, path: Path, always: Mapping[str, Scalar]) -> None:
+        super().__init__(path, maxBytes=FILE_BYTES_MAX, backupCount=1)
+        self.setFormatter(JsonLines(always))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (its name in logging)
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
 def log_to_file(path: Path, **always: Scalar) -> None:
     """Log to a file, for a process whose output people read: on standard error they are shown its warnings only. Of
     libraries, warnings alone are logged."""
-    file = RotatingFileHandler(path, maxBytes=FILE_BYTES_MAX, backupCount=1)
-    file.setFormatter(JsonLines(always))
+    shown = _last_resort()
+    shown.setFormatter(_Shown())
+    logging.basicConfig(level=logging.WARNING, handlers=[_File(path, always), shown], force=True)
+    logging.getLogger(PACKAGE).setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def logged_in(path: Path, **always: Scalar) -> Iterator[None]:
+    """What this package says meanwhile is in a file, too: for a task in a process that others have before and after
+    it. A disk that refuses the file is told of, and ends nothing."""
+    ours = logging.getLogger(PACKAGE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _File(path, always)
+    except OSError as error:
+        ours.warning("%s cannot be written: %s. Look after its disk", path, error)
+        yield
+        return
+    # With a handler of their own, warnings would no longer be shown where nobody has set up logging.
+    handlers = [file] if logging.getLogger().handlers else [file, _last_resort()]
+    level = ours.level
+    try:
+        ours.setLevel(logging.INFO)
+        for each in handlers:
+            ours.addHandler(each)
+        yield
+    finally:
+        for each in handlers:
+            ours.removeHandler(each)
+        ours.setLevel(level)
+        with contextlib.suppress(OSError):  # of a full disk: what it refused is still to be written
+            file.close()
+
+
+def _last_resort() -> logging.Handler:
     shown = logging.lastResort  # it finds sys.stderr anew, as a StreamHandler does not: a live table redirects it
     assert shown is not None
-    shown.setFormatter(_Shown())
-    logging.basicConfig(level=logging.WARNING, handlers=[file, shown], force=True)
-    logging.getLogger("spark_replication").setLevel(logging.INFO)
+    return shown
 
 
 # What is said seldom, however often its cause comes: a log must not fill the disk.

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,17 +21,21 @@ from spark_replication.core.guardianship import GuardianDuty, Sight, assign, che
 from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import read_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
+from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories, guardian_log
 from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.actions import BROKER_DIED, GUARDING
 from spark_replication.messages.guarding import BrokerDied, Guarding, Order, Serving
 from spark_replication.model import BrokerId
+from spark_replication.process.logs import logged_in
 from spark_replication.process.loopback import is_loopback
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.security.security import Security, read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
+
+if TYPE_CHECKING:
+    from pyspark import BarrierTaskContext
 
 REPORT_INTERVAL_S = 0.5
 REPORT_TIMEOUT_MS = 2_000
@@ -69,6 +74,12 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
 
     (guardian_number,) = rows
     context = BarrierTaskContext.get()
+    with logged_in(guardian_log(Path(posting.assignment.log_directory), guardian_number), pid=os.getpid()):
+        _guard(posting, guardian_number, context)
+    yield guardian_number
+
+
+def _guard(posting: Posting, guardian_number: int, context: BarrierTaskContext) -> None:
     settings = settings_from(posting.assignment.overrides)
     cluster_id = posting.assignment.cluster_id
     # Read from this host's files: nothing secret travels with a task.
@@ -106,12 +117,14 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
             security=security,
             report=report,
         )
+        log.info(
+            "broker %d is kept in %s, by epoch %d", guardian.broker_id, guardian.directory, posting.controller_epoch
+        )
     here = tuple(sorted({each.broker_id for each in found}))
     orders = _Orders(posting, guardian_number, guardian, keeper, here, security)
     if guardian is not None:
         guardian.guard()
     orders.finish()
-    yield guardian_number
 
 
 def host_to_serve(known_by: str, security: Security) -> str:

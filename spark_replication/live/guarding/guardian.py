@@ -50,6 +50,7 @@ from spark_replication.transport.flight.actions import call
 from spark_replication.transport.security.security import Security
 
 DIRECTORY = "broker-{}"
+GUARDIAN_LOG = "guardian-{}.log"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 SHUT_DOWN_TIMEOUT_S = FLUSH_TIMEOUT_S + STOP_TIMEOUT_S  # of a broker that has heard
@@ -93,6 +94,12 @@ def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirect
         except (CorruptState, StorageFailed, OSError) as error:
             log.warning("%s is passed over: %s. Mend it, or move it away", path, error)
     return tuple(found)
+
+
+def guardian_log(log_directory: Path, number: int) -> Path:
+    """The log of a guardian that is a task: `number` is its own on this host at any time. What is a thread of
+    somebody's program logs as that program does."""
+    return log_directory / GUARDIAN_LOG.format(number)
 
 
 class Guardian:

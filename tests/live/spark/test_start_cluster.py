@@ -80,7 +80,10 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         command_line("debug", "bundle", "-b", cluster.zookeeper, str(tmp_path / "it.tar.gz"))
         with tarfile.open(tmp_path / "it.tar.gz") as archive:
             logs = {name.partition("/data/")[2] for name in archive.getnames()}
+            (missing,) = (each for each in archive.getmembers() if each.name.endswith("/errors.txt"))
         assert {"driver.log", "zookeeper/log", *(f"logs/broker-{number}/broker.log" for number in (1, 2, 3))} <= logs
+        assert {f"logs/guardian-{number}.log" for number in range(3)} <= logs
+        assert missing.size == 0, "the logs of all processes are in it"
         page = next(line.split()[1] for line in log.read_text().splitlines() if line.startswith("page "))
         assert Viewer(page).ask("/readyz").status == 200
         with sr.connect(cluster.zookeeper) as connected:

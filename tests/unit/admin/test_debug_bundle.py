@@ -30,6 +30,8 @@ def data(tmp_path: Path) -> Path:
         "zookeeper/log.1": "zookeeper before",
         "zookeeper/login": "user:swordfish-of-zookeeper",
         "zookeeper/server-2/log": "one of three",
+        "logs/guardian-0.log": "guardian",
+        "logs/guardian-0.log.1": "guardian before",
         "logs/broker-1/broker.log": "broker",
         "logs/broker-1/lease.json": "{}",
         "logs/broker-2/broker.log": "another",
@@ -96,7 +98,7 @@ def test_it_has_the_state_and_the_logs_and_no_secret(
         ),
         *("data/zookeeper/log", "data/zookeeper/log.1", "data/zookeeper/server-2/log"),
         *("data/logs/broker-1/broker.log", "data/logs/broker-1/lease.json"),
-        "data/logs/broker-2/broker.log",
+        *("data/logs/broker-2/broker.log", "data/logs/guardian-0.log", "data/logs/guardian-0.log.1"),
     }
     assert found["data/controller/log"] == b"c" * 10
     assert json.loads(found["settings/this-command.json"])["security.token.file"] == "(set)"
@@ -142,15 +144,14 @@ def test_of_a_driver_and_of_brokers_whose_logs_are_elsewhere_it_has_all(
     run: Run, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """The broker that nobody knows any more, too: it may be what is wrong."""
-    for name in ("own/driver.log", "own/zookeeper/log", "logs/broker-1/broker.log", "logs/broker-7/broker.log"):
+    brokers_logs = ("logs/broker-1/broker.log", "logs/broker-7/broker.log", "logs/guardian-0.log")
+    for name in ("own/driver.log", "own/zookeeper/log", *brokers_logs):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     brokers = {1: tmp_path / "logs/broker-1", 2: tmp_path / "logs/broker-2"}
     cluster.settings = telling(brokers, tmp_path / "own", {2: "of another host"})
     logs, missing = bundled(run, cluster, tmp_path / "it.tar.gz")
-    assert logs == {
-        *("data/driver.log", "data/zookeeper/log", "logs/broker-1/broker.log", "logs/broker-7/broker.log"),
-    }
+    assert logs == {"data/driver.log", "data/zookeeper/log", *brokers_logs}
     assert missing == [
         "logs of broker 2: it is on another host, where "
         f"{tmp_path}/logs/broker-2 has them: run `debug bundle` there, too"

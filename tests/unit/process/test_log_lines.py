@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.process import logs
-from spark_replication.process.logs import log_as_text, log_to_file
+from spark_replication.process.logs import log_as_text, log_to_file, logged_in
 
 FORGED = "orders\n2026-11-21 10:00:00,000 INFO x controller at epoch 99\x1b[2J\x9b31m\u202e"
 
@@ -42,6 +42,48 @@ def test_all_is_in_the_file_and_warnings_are_shown(
         ("WARNING", "driver", "no longer the controller", "live.controller.host"),
     ]
     assert capsys.readouterr().err == "no longer the controller\n"
+
+
+def test_a_task_in_somebody_elses_process_has_a_file_for_as_long_as_it_lasts(
+    tmp_path: Path, root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root.handlers.clear()  # as in a worker of Spark's
+    ours, path = logging.getLogger("spark_replication.live.guarding.guardian"), tmp_path / "logs" / "guardian-0.log"
+    before = logging.getLogger("spark_replication").level
+    with logged_in(path, pid=7):
+        ours.info("broker 1 is kept")
+        ours.warning("broker 1 has ended")
+        logging.getLogger("somebody.else").warning("theirs")
+    ours.warning("another's")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["pid"], line["message"]) for line in lines] == [(7, "broker 1 is kept"), (7, "broker 1 has ended")]
+    assert capsys.readouterr().err == "broker 1 has ended\ntheirs\nanother's\n"
+    assert logging.getLogger("spark_replication").level == before
+
+
+def test_where_somebody_has_set_up_logging_a_task_shows_nothing_twice(
+    tmp_path: Path, root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_as_text(logging.WARNING)
+    with logged_in(tmp_path / "guardian-0.log"):
+        logging.getLogger("spark_replication").warning("broker 1 has ended")
+    assert capsys.readouterr().err.count("broker 1 has ended") == 1
+
+
+def test_a_task_goes_on_where_its_file_cannot_be_or_its_disk_is_full(
+    tmp_path: Path, root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root.handlers.clear()
+    (tmp_path / "file").touch()
+    with logged_in(tmp_path / "file" / "guardian-0.log"):
+        logging.getLogger("spark_replication").warning("broker 1 has ended")
+    (tmp_path / "guardian-0.log").symlink_to("/dev/full")
+    with logged_in(tmp_path / "guardian-0.log"):
+        logging.getLogger("spark_replication").warning("broker 2 has ended")
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/file/guardian-0.log cannot be written: " in said
+    assert "broker 1 has ended" in said
+    assert "Traceback" not in said
 
 
 def test_the_file_does_not_grow_without_end(
