@@ -17,13 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_replication as sr
+from tests.live.wheel.printed_python import BATCH, SCHEMA, placed
 from tests.printed import BLOCKS, GUIDE, ROOT, Block, why_not_run
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 LINE_S = 120
-SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
-BATCH = pa.record_batch([pa.array([1, 2]), pa.array([9.5, 3.0])], schema=SCHEMA)
 PAGES = sorted({block.page for block in BLOCKS if why_not_run(block) is None and block.language != "text"})
 #: Commands that go on until Ctrl-C.
 _ENDLESS = ("--watch", "--follow")
@@ -55,7 +54,7 @@ def test_a_page_does_what_it_prints(
     served.wait_healthy()
     with sr.Producer(served.bootstrap) as producer:
         given = {"cluster": served, "producer": producer}
-        scope: dict[str, Any] = {"pa": pa, "sr": sr, "Path": Path, "spark": spark, "batch": BATCH, **given}
+        scope: dict[str, Any] = {"pa": pa, "sr": sr, "spark": spark, "batch": BATCH, **given}
         scope |= {"frame": BATCH.to_pandas(), "bootstrap": served.bootstrap}
         for block in BLOCKS:
             if block.page != page or why_not_run(block) is not None:
@@ -78,7 +77,7 @@ def test_each_metric_of_a_cluster_is_in_the_reference(served: sr.LocalCluster) -
 
 
 def _run(block: Block, scope: dict[str, Any], cluster: sr.LocalCluster, folder: Path) -> None:
-    text = _placed(block.text, cluster).replace('"/data/', f'"{folder}/')
+    text = placed(block.text, cluster).replace('"/data/', f'"{folder}/')
     text = text.replace(".data/mirror", f"{cluster.directory}/mirror")  # the JVM was not started in this folder
     if block.text.startswith("    "):
         text = f"if True:\n{text}"
@@ -91,7 +90,7 @@ def _type(line: str, cluster: sr.LocalCluster, home: Path) -> None:
     if line.startswith("export "):
         return  # as it is in this process's environment
     python = [sys.executable, "-m", "spark_replication"]
-    text = re.sub(r"^(\.venv/bin/)?spark-replication\b", " ".join(python), _placed(line, cluster))
+    text = re.sub(r"^(\.venv/bin/)?spark-replication\b", " ".join(python), placed(line, cluster))
     text = re.sub(r"^\.venv/bin/python\b", sys.executable, text)
     text = text.replace("/var/lib/broker-1", str(cluster.directory / "logs" / "broker-1"))
     process = subprocess.Popen(
@@ -112,12 +111,3 @@ def _type(line: str, cluster: sr.LocalCluster, home: Path) -> None:
     command = line.partition("spark-replication ")[2].partition(" ")[0]
     assert process.returncode in _EXITS.get(command, (0,)), (line, first, output, errors)
     assert "Traceback" not in errors, (line, errors)
-
-
-def _placed(text: str, cluster: sr.LocalCluster) -> str:
-    """With the cluster's addresses in place of those of the page."""
-    leader = cluster.admin.describe_topics(["orders"])[0].partitions[0].leader
-    assert leader is not None
-    flight = cluster.brokers[leader]
-    text = text.replace("zk://127.0.0.1:PORT/spark_replication", cluster.zookeeper)
-    return text.replace("grpc://127.0.0.1:PORT", f"grpc://{flight.host}:{flight.port}")

@@ -1,0 +1,135 @@
+"""A wheel alone: in an environment with it and its extra `server`, a cluster is started, used and looked at as README
+and the guide say, from a folder that has nothing of this checkout."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_replication.process.processes import LockedProcess
+from tests.printed import BLOCKS, ROOT, why_not_run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+
+MADE_OF = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_replicated_log.py", "spark_replication")
+INSTALL_S = 400.0
+COMMAND_S = 60.0
+#: Of the pages that need no Spark.
+PAGES = ("README", "python", "reference/api")
+#: What other extras are for; tests/live/datasource/test_printed.py runs it.
+OTHERS = {"spark", "session", "connect", "LeaderTable"}
+
+
+class Environment:
+    """What a person has who installed it: a folder, and `bin`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.python = str(home / "environment" / "bin" / "python")
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
+        self.variables = variables | {"PATH": f"{home}/environment/bin:{os.environ['PATH']}"}
+
+    def runs(self, *command: str, given: str = "") -> str:
+        ran = subprocess.run(
+            command,
+            cwd=self.home,
+            env=self.variables,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S * 2,
+            check=False,
+        )
+        assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
+        return ran.stdout
+
+    def types(self, line: str, given: str = "") -> str:
+        return self.runs(*shlex.split(line), given=given)
+
+
+def _made(*command: str) -> None:
+    made = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+    assert made.returncode == 0, (command, made.stdout[-2000:], made.stderr[-4000:])
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    home = tmp_path_factory.mktemp("wheel")
+    source = home / "source"
+    for name in (*MADE_OF, "jobs", "conf"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            source.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, source)
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    _made(*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={home}/dist", str(source))
+    shutil.rmtree(source)
+    (wheel,) = (home / "dist").iterdir()
+    found = Environment(home)
+    _made(sys.executable, "-m", "venv", "--without-pip", f"{home}/environment")
+    wanted = ("--constraint", str(ROOT / ".ci/locked/project.txt"), f"{wheel}[server]")
+    try:  # as `make setup` does, in the versions that it has
+        _made(str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", found.python, *wanted)
+    except (AssertionError, FileNotFoundError):
+        _made(*pip, "--python", found.python, "install", *wanted)
+    return found
+
+
+@pytest.fixture
+def started(environment: Environment) -> Iterator[str]:
+    """What the command says that starts a cluster."""
+    directory = environment.home / "cluster"
+    try:
+        yield environment.types("spark-replication start --directory cluster --detach")
+        environment.types("spark-replication stop --directory cluster")
+    finally:
+        LockedProcess(directory / "starter").stop(COMMAND_S)
+
+
+def test_five_commands_start_a_cluster_write_read_and_look_at_it(environment: Environment, started: str) -> None:
+    (address,) = set(re.findall(r"zk://\S+", started))
+    environment.variables["SPARK_REPLICATION_BOOTSTRAP"] = address
+    environment.types("spark-replication topics create orders --schema id:int64,amount:float64")
+    environment.types("spark-replication produce orders", given='{"id": 7, "amount": 9.5}\n')
+    (row,) = json.loads(environment.types("spark-replication consume orders --format json"))
+    assert (row["id"], row["amount"]) == (7, 9.5)
+    (page,) = set(re.findall(r"http://\S+", started))
+    with urllib.request.urlopen(page, timeout=COMMAND_S) as answer:
+        assert b"<title>spark_replication</title>" in answer.read()
+    assert environment.types("spark-replication health").startswith("healthy")
+    assert environment.types("spark-replication guide operate").startswith("# When something is wrong")
+
+
+def _names_in(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def test_what_is_printed_of_python_runs(environment: Environment) -> None:
+    blocks = [
+        block.text
+        for block in BLOCKS
+        if block.page in PAGES and block.language == "python" and why_not_run(block) is None
+        if not OTHERS & set(_names_in(block.text))
+    ]
+    assert len(blocks) > len(PAGES)
+    program = Path(__file__).with_name("printed_python.py")
+    said = environment.runs(environment.python, str(program), given=json.dumps(blocks))
+    assert said.splitlines()[-1].startswith(f"done, by {environment.home}/environment/lib/")
