@@ -13,12 +13,15 @@ from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import BrokerId, PossibleLoss
+from spark_replication.view.conditions import Condition, conditions_of_command
 from spark_replication.view.problem import DEAD_BROKERS, DISK, NO_ELECTIONS, Problem
 
 #: Beyond so many partitions with possible loss, health tells of all of them in one reason.
 LOSSES_TOLD_MAX = 10
 #: Of the logs that a broker has put aside.
 PUT_ASIDE_NAMED = 10
+
+TOO_FEW: frozenset[Condition] = frozenset({"under_min_isr", "under_replicated"})
 
 DEAD_NAMED = 20
 #: In one command. Those of others are told of once these have moved.
@@ -29,7 +32,7 @@ ELECTED_NAMED = 20
 
 def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
     """What keeps a cluster from being healthy, and why, the worst first. Empty if every broker lives, and every replica
-    is in sync."""
+    is in sync but those that a move is still adding (view.conditions)."""
     found: list[Problem] = []
     if metadata.zookeeper_silent_ms:
         found.append(
@@ -63,7 +66,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
             refusing = topic.refused.get(partition.partition, ())
             if partition.state.leader is None:
                 found.append(_leaderless(partition, topic.waiting.get(partition.partition), live, refusing))
-            elif len(partition.state.isr) < len(partition.replicas):
+            elif not TOO_FEW.isdisjoint(conditions_of_command(partition)):
                 lacking.append(_lacking(partition, live, refusing))
     found.extend(sorted(lacking, key=lambda each: each.severity))  # critical, then warning
     found.extend(_possible_losses(metadata))
@@ -193,14 +196,15 @@ def _electing(kind: str, partitions: Sequence[PartitionCommand]) -> list[str]:
 def _lacking(partition: PartitionCommand, live: Collection[BrokerId], refusing: Collection[BrokerId]) -> Problem:
     """The problem of a partition that has a leader, and fewer replicas in sync than there should be."""
     is_under = len(partition.state.isr) < partition.state.min_isr
+    missing = {*partition.replicas} - partition.state.isr - {*partition.adding}
     needed = f", and needs {partition.state.min_isr} for acks=all" if is_under else ""
     return Problem(
         severity="critical" if is_under else "warning",
         subject=str(partition.topic_partition),
-        what=f"has {len(partition.state.isr)} of {len(partition.replicas)} replicas in sync{needed}",
+        what=f"has {len(partition.state.isr)} of {len(partition.state.isr | missing)} replicas in sync{needed}",
         about=partition,
-        mend=_mend_of(partition, live),
-        follows=_followed({*partition.replicas} - partition.state.isr, live, refusing),
+        mend=_mend_of(partition, missing, live),
+        follows=_followed(missing, live, refusing),
         counted="with too few replicas in sync for acks=all" if is_under else "with replicas that are not in sync",
         guide="operate#acksall-is-refused" if is_under else "operate#a-follower-is-behind",
     )
@@ -309,12 +313,11 @@ def _mend_of_damage(partition: PartitionCommand, broker: BrokerId, see_to_it: st
     )
 
 
-def _mend_of(partition: PartitionCommand, live: Collection[BrokerId]) -> str:
-    missing = set(partition.replicas) - partition.state.isr
-    if down := sorted(missing - set(live)):
+def _mend_of(partition: PartitionCommand, missing: Collection[BrokerId], live: Collection[BrokerId]) -> str:
+    if down := sorted(set(missing) - set(live)):
         return f"start {_named(down)}"
-    if partition.adding:
-        return "nothing: a reassignment copies it: spark-replication reassign status"
+    if not missing:
+        return "nothing, once a reassignment has added its replicas: spark-replication reassign status"
     return f"nothing, while {_named(sorted(missing))} catches up: spark-replication topics describe {partition.topic}"
 
 

@@ -148,15 +148,31 @@ def test_what_mends_a_partition_names_who_is_to_start_or_that_nobody_is() -> Non
     known = cluster_of(
         1,
         2,
-        topics={"foo": topic((1, 2, 3), (1, 2), (1, 2), adding={2: (2,)})},
-        states={"foo-0": state(1, [1, 2]), "foo-1": state(1, [1], min_isr=1), "foo-2": state(1, [1], min_isr=1)},
+        topics={"foo": topic((1, 2, 3), (1, 2), (1, 2, 4), (1, 2), (1, 2), adding={2: (4,), 3: (2,), 4: (2,)})},
+        states={
+            "foo-0": state(1, [1, 2]),
+            "foo-1": state(1, [1], min_isr=1),
+            "foo-2": state(1, [1]),
+            "foo-3": state(1, [1], min_isr=1),
+            "foo-4": state(1, [1]),
+        },
     )
-    mends = {each.subject: each.mend for each in health.problems(described(known, None, None), frozenset())}
-    assert mends == {
-        "foo-0": "start broker 3",
-        "foo-1": "nothing, while broker 2 catches up: spark-replication topics describe foo",
-        "foo-2": "nothing: a reassignment copies it: spark-replication reassign status",
-    }
+    found = health.problems(described(known, None, None), frozenset())
+    assert {each.subject: (each.what, each.mend) for each in found} == {
+        "foo-0": ("has 2 of 3 replicas in sync", "start broker 3"),
+        "foo-1": (
+            "has 1 of 2 replicas in sync",
+            "nothing, while broker 2 catches up: spark-replication topics describe foo",
+        ),
+        "foo-2": (
+            "has 1 of 2 replicas in sync, and needs 2 for acks=all",
+            "nothing, while broker 2 catches up: spark-replication topics describe foo",
+        ),
+        "foo-4": (
+            "has 1 of 1 replicas in sync, and needs 2 for acks=all",
+            "nothing, once a reassignment has added its replicas: spark-replication reassign status",
+        ),
+    }, "a partition that only moves, as foo-3, is well"
 
 
 @pytest.mark.parametrize(
