@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ from spark_replication.spark.jvm import speaks_connect
 from spark_replication.spark.views import register_views
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+LACKING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 IN_A_PIPELINE = "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE"  # Spark's condition
 
 
@@ -72,10 +75,30 @@ def require_our_python(command: str) -> None:
         )
 
 
+def require_servers_python(spark: SparkSession) -> None:
+    """The same of the Python that the server of a session of Spark Connect starts: it is asked to run something of this
+    package. Where no query may run, as in the definitions of a pipeline, nothing is known of it."""
+    try:
+        spark.range(1).mapInArrow(unchanged, "id long").collect()
+    except PySparkException as error:
+        missing = LACKING.search(str(error))
+        if missing is not None:
+            raise InvalidRequest(
+                f"the Python that this session's server starts for tasks has no module {missing[1]}: install "
+                "'spark_replication[connect]' in its environment, or start that server with another PYSPARK_PYTHON"
+            ) from error
+
+
+def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a server is asked to run: it finds this by its name, in this package."""
+    yield from batches
+
+
 def register_format(spark: SparkSession, defaults: Mapping[str, Scalar | None]) -> None:
-    """Register the format. `defaults` are the options of queries that do not name them. Of a session of Spark Connect,
-    nobody can say here which Python its server starts: that has to have this package, too."""
-    if not speaks_connect(spark):
+    """Register the format. `defaults` are the options of queries that do not name them."""
+    if speaks_connect(spark):
+        require_servers_python(spark)
+    else:
         require_our_python(spark.sparkContext.pythonExec)
     _set(spark, {FILTER_PUSHDOWN: "true", ADAPTIVE_STREAMS: "false"})
     told = type("RegisteredLog", (ReplicatedLog,), {"defaults": as_options(defaults)})

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--connect", action="store_true")
     told = parser.parse_args()
     spark = connected() if told.connect else sr.session(master=MASTER, config={"spark.driver.memory": "512m"})
-    sr.register(spark, told.bootstrap, mirror=told.mirror)
+    sr.register(spark, told.bootstrap, mirror=told.mirror or None)
     leaders = spark.sql(LEADERS.format(told.topic))
     eventually(lambda: leaders.collect()[0]["leaders"] == 3, "the tables have the topic")
     ids = spark.range(100).selectExpr("id", "id / 4.0 AS amount", "CAST(id AS STRING) AS text")

@@ -38,3 +38,22 @@ def test_a_session_that_is_told_of_a_cluster_asks_its_views_and_writes_and_reads
     )
     assert driver.returncode == 0, driver.stderr
     assert driver.stdout.endswith("100 rows, 100 copied\n")
+
+
+def test_a_server_whose_python_does_not_have_the_package_is_told_of(tmp_path: Path) -> None:
+    """The one that this environment was made with: Spark gives it PySpark, and nobody gives it the rest."""
+    bare = Path(sys.base_prefix) / "bin" / "python3.11"
+    options = ("--bootstrap=127.0.0.1:1", "--mirror=", "--topic=none", "--copy=none", f"--folder={tmp_path}")
+    driver = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("connected.py")), *options, "--connect"],
+        env={**os.environ, "PYSPARK_PYTHON": str(bare), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert driver.returncode != 0
+    assert "InvalidRequest: INVALID_REQUEST: the Python that this session's server starts for tasks has no " in (
+        driver.stderr
+    )

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from spark_replication.errors import InvalidRequest
-from spark_replication.spark.registering import register, require_our_python
+from spark_replication.spark.registering import register, require_our_python, unchanged
 
 SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -45,10 +45,16 @@ def test_another_python_that_does_not_have_it_is_named_with_what_to_set(
 
 class Connected:
     """What Spark Connect's session has of a session, with its settings and what is registered. `refuses`: whatever it
-    raises where a setting is set."""
+    raises where a setting is set. `fails`: what it raises where a query runs."""
 
-    def __init__(self, settings: dict[str, str], refuses: PySparkException | None = None) -> None:
+    def __init__(
+        self,
+        settings: dict[str, str],
+        refuses: PySparkException | None = None,
+        fails: PySparkException | None = None,
+    ) -> None:
         self.settings = settings
+        self._fails = fails
         self.registered: list[type[DataSource]] = []
         self._refuses = refuses
 
@@ -74,6 +80,17 @@ class Connected:
             raise self._refuses
         self.settings[name] = value
 
+    def range(self, _end: int) -> Connected:
+        return self
+
+    def mapInArrow(self, function: object, _schema: str) -> Connected:  # noqa: N802 (PySpark's)
+        assert function is unchanged
+        return self
+
+    def collect(self) -> None:
+        if self._fails is not None:
+            raise self._fails
+
     @property
     def register(self) -> Callable[[type[DataSource]], None]:
         return self.registered.append
@@ -89,6 +106,20 @@ def test_a_session_of_spark_connect_is_told_where_the_cluster_is() -> None:
     pickled = dumps(told)  # type: ignore[no-untyped-call]
     there = subprocess.run([sys.executable, "-c", asked], input=pickled, capture_output=True, check=True)
     assert there.stdout == b"replicated_log 127.0.0.1:1\n"
+
+
+def test_a_server_whose_python_lacks_a_module_is_told_of_and_nothing_is_registered() -> None:
+    text = "Traceback …\nModuleNotFoundError: No module named 'spark_replication.spark'\n"
+    lacking = Connected({}, fails=PySparkException(text))
+    with pytest.raises(InvalidRequest, match=r"no module spark_replication: install 'spark_replication\[connect\]'"):
+        register(cast(SparkSession, lacking), "127.0.0.1:1")
+    assert (lacking.registered, lacking.settings) == ([], {})
+
+
+def test_where_no_query_may_run_nothing_is_known_of_the_servers_python() -> None:
+    of_a_pipeline = Connected({}, fails=PySparkException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"))
+    register(cast(SparkSession, of_a_pipeline), "127.0.0.1:1")
+    assert len(of_a_pipeline.registered) == 1
 
 
 def test_the_definitions_of_a_pipeline_set_nothing_that_is_set_and_say_where_to_set_the_rest() -> None:
