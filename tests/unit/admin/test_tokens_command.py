@@ -36,6 +36,11 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
+NOT_THERE = (
+    "does not hold there: it has not read such a file: is FILE changed on its host, too, and with the same salt?"
+)
+
+
 def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
@@ -166,15 +171,18 @@ def test_where_it_does_not_hold_in_time_is_said(run: Run, file: Path, cluster: F
     ran = run(*added)
     assert (ran.exit, ran.out) == (1, "")
     assert ran.err.splitlines() == [
-        "error: controller: does not hold there: it has not read such a file: is FILE changed on its host, too?",
-        "error: broker 1: does not hold there: it has not read such a file: is FILE changed on its host, too?",
+        f"error: controller: {NOT_THERE}",
+        f"error: broker 1: {NOT_THERE}",
         "error: broker 2: does not hold there: tokens is open to every user",
     ]
 
 
 def test_the_list_says_whose_and_where(run: Run, file: Path, cluster: FakeCluster) -> None:
     alice, mallory = tokens_in(file)
-    rows = [{"principal": each.name, "mark": each.mark[: tokens_command.MARK_SHOWN]} for each in (alice, mallory)]
+    rows = [
+        {"principal": each.name, "kind": "in the clear", "mark": each.mark[: tokens_command.MARK_SHOWN]}
+        for each in (alice, mallory)
+    ]
     ran = run("tokens", "list", file, "--format=json")
     assert (ran.exit, ran.err) == (0, "")
     assert json.loads(ran.out) == [{**row, "holds_at": [], "not_at": []} for row in rows]
