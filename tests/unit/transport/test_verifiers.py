@@ -472,7 +472,7 @@ def test_of_tokens_that_nobody_knows_few_are_looked_at(monkeypatch: pytest.Monke
     for thread in waiting:
         thread.start()
     assert begun.acquire(timeout=TIMEOUT_S)
-    eventually(lambda: not roots._strangers._value, "all of them wait")  # type: ignore[attr-defined]
+    eventually(lambda: not roots._strangers._value, "all of them wait")
     with pytest.raises(Overloaded, match="8 tokens that nobody knows are looked at here: retry later"):
         roots.tried(b"one more", SALT)
     assert not begun.acquire(blocking=False), "one at a time"
