@@ -320,6 +320,13 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     security_token_file: Annotated[
         str, Meta(description="holds the shared secret, one line that not everybody may read; the same on every host")
     ] = field(name="security.token.file", default="")
+    security_session_token_file: Annotated[
+        str,
+        Meta(
+            description="where security.token.file has verifiers alone: a file with the token of whom the cluster's "
+            "own session is"
+        ),
+    ] = field(name="security.session.token.file", default="")
     security_broker_token_file: Annotated[
         str,
         Meta(

@@ -6,13 +6,14 @@ An unknown version is refused as such, even if the fields are unknown, too.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import ClassVar
 
 import msgspec
 
 from spark_replication import decoding
 from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest
-from spark_replication.messages.envelope import Message, Versioned, check_version
+from spark_replication.messages.envelope import VERSION, Message, Versioned, check_told, check_version
 from spark_replication.messages.lane import (
     ClientFrame,
     PutAnswersFrame,
@@ -24,6 +25,7 @@ from spark_replication.messages.lane import (
     WelcomeFrame,
 )
 from spark_replication.messages.replication import (
+    PROVING_VERSION,
     ChallengeFrame,
     ErrorFrame,
     FetchedFrame,
@@ -48,6 +50,14 @@ Frame = (
     | ThrottledFrame
     | ErrorFrame
 )
+
+
+class AnyFrame(Message, frozen=True, kw_only=True):
+    """A frame that cannot be read: its version alone is looked at."""
+
+    versions: ClassVar[tuple[int, ...]] = (VERSION, PROVING_VERSION)
+
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -60,7 +70,7 @@ def from_frame(data: bytes | memoryview) -> Frame:
         frame: Frame = decoding.from_msgpack(data, Frame)
     except UNDECODABLE as error:
         with suppress(*UNDECODABLE):  # a newer version may have other fields: then its version is the better answer
-            check_version(decoding.from_msgpack(data, Versioned).v, Message)
+            check_told(decoding.from_msgpack(data, Versioned), AnyFrame)
         raise InvalidRequest(f"not a replication frame: {error}") from error
     check_version(frame.v, type(frame))
     return frame

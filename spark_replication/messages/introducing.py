@@ -3,24 +3,26 @@
 ```
 caller                                   server
 introduce(name, nonce)          ───▶
-                                ◀───     nonce, stamp
-prove(all of it, HMAC of it)    ───▶
+                                ◀───     nonce, stamp, salts
+prove(all of it, proofs)        ───▶
                                 ◀───     HMAC of it, ticket
 any call, with the ticket       ───▶
                                 ◀───     the answer, HMAC of it (AnswerProof)
 ```
 
-The server keeps nothing in between: the stamp is its own proof that it gave this nonce to this caller, not long ago.
+A proof is an HMAC of all of it by the token, where the server has that, and a signature where it has a verifier of it
+(transport.proofs.verifier). The server keeps nothing in between: the stamp is its own proof that it gave this nonce to
+this caller, not long ago.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from spark_replication.messages.envelope import Message
-from spark_replication.messages.replication import Nonce
+from spark_replication.messages.replication import PROVING_VERSION, Nonce, Salts, Signatures
 from spark_replication.model import Count, Port
 
 NAME_CHARACTERS_MAX = 255
@@ -30,7 +32,13 @@ PrincipalName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARAC
 Proof = Annotated[bytes, msgspec.Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
 
 
-class Introduce(Message, frozen=True, kw_only=True):
+class ProvingMessage(Message, frozen=True, kw_only=True):
+    versions: ClassVar[tuple[int, ...]] = (PROVING_VERSION,)
+
+    v: int = PROVING_VERSION
+
+
+class Introduce(ProvingMessage, frozen=True, kw_only=True):
     """Say whose token the caller knows. Anybody may."""
 
     name: PrincipalName
@@ -41,24 +49,31 @@ class Introduce(Message, frozen=True, kw_only=True):
     nonce: Nonce
 
 
-class Challenge(Message, frozen=True, kw_only=True):
+class Challenge(ProvingMessage, frozen=True, kw_only=True):
     """The answer to Introduce."""
 
     nonce: Nonce
     #: When this was said, by the server's clock.
     said_ms: Count
     stamp: Proof
+    #: Whether the server has a token of that name itself.
+    in_clear: bool = True
+    #: Of the verifiers that it has of that name.
+    salts: Salts = ()
 
 
-class Prove(Message, frozen=True, kw_only=True):
+class Prove(ProvingMessage, frozen=True, kw_only=True):
     """Prove that the caller knows that token. Anybody may try."""
 
     introduced: Introduce
     challenge: Challenge
-    proof: Proof
+    #: By the token. Empty if the server has no such token.
+    proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_BYTES)] = b""
+    #: By the private key of each salt.
+    signatures: Signatures = ()
 
 
-class Admission(Message, frozen=True, kw_only=True):
+class Admission(ProvingMessage, frozen=True, kw_only=True):
     """The answer to Prove: the server knows the token, too."""
 
     proof: Proof

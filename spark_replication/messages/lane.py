@@ -10,14 +10,14 @@ Either may be told that it waits for its quota, between two answers.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from spark_replication.messages.envelope import NONE, Message, Part
+from spark_replication.messages.envelope import NONE, VERSION, Message, Part
 from spark_replication.messages.quotas import Rate
 from spark_replication.messages.records import BatchMetadata, ReadTicket
-from spark_replication.messages.replication import Nonce
+from spark_replication.messages.replication import PROVING_VERSION, Nonce
 from spark_replication.model import Count, Offset, Port
 
 STREAMS_MAX = 1_000  # of a connection
@@ -27,7 +27,9 @@ Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="client", omit_defaults=True):
-    """The first frame of a client's connection."""
+    """The first frame of a client's connection. With a nonce it is of PROVING_VERSION."""
+
+    versions: ClassVar[tuple[int, ...]] = (VERSION, PROVING_VERSION)
 
     #: Empty if the client does not know it.
     cluster_id: str = ""

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from spark_replication.messages.envelope import Message, Part
+from spark_replication.messages.introducing import PrincipalName
 from spark_replication.model import Scalar
 
 ADDRESS_CHARACTERS_MAX = 1_000
@@ -63,6 +64,8 @@ class DescribeTokens(Message, frozen=True, kw_only=True):
     """Tell which of these tokens let somebody in at this process, by their marks, which show nothing of them."""
 
     marks: Annotated[tuple[TokenMark, ...], msgspec.Meta(max_length=MARKS_MAX)]
+    #: Tell how many each of these has there, too: the same token has another mark under another salt.
+    principals: Annotated[tuple[PrincipalName, ...], msgspec.Meta(max_length=MARKS_MAX)] = ()
 
 
 class KnownTokens(Message, frozen=True, kw_only=True):
@@ -70,6 +73,8 @@ class KnownTokens(Message, frozen=True, kw_only=True):
 
     #: Of those that were asked about.
     marks: tuple[str, ...]
+    #: How many tokens each principal has that was asked about, and has any.
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
     #: Why this process cannot use its files as they are. Empty if it can.
     trouble: str
 

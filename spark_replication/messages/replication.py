@@ -5,11 +5,11 @@ Each partition's fetch is answered on its own, once the leader has something for
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from spark_replication.messages.envelope import NONE, Message, Part
+from spark_replication.messages.envelope import NONE, VERSION, Message, Part
 from spark_replication.model import (
     OFFSET_MAX,
     BrokerId,
@@ -23,6 +23,15 @@ from spark_replication.model import (
 )
 
 NONCE_BYTES = 32
+SALT_BYTES = 16
+SALTS_MAX = 4  # of a file: whoever proves a token may have to try each
+SIGNATURE_BYTES = 64
+#: scrypt's n is 2 to the power of this. Less is quick to guess against. More takes memory of a client, 1 KiB times n,
+#: at the word of a server that has proven nothing.
+COST_MIN, COST_MAX = 14, 16
+
+#: Of the messages by which somebody proves to know a token. 1 had no signatures.
+PROVING_VERSION = 2
 
 
 class FetchPartition(Part, frozen=True, kw_only=True):
@@ -88,8 +97,22 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
 
+class Salt(Part, frozen=True, kw_only=True):
+    """What scrypt is to make a token's keys with."""
+
+    value: Annotated[bytes, msgspec.Meta(min_length=SALT_BYTES, max_length=SALT_BYTES)]
+    cost: Annotated[int, msgspec.Meta(ge=COST_MIN, le=COST_MAX)]
+
+
+Salts = Annotated[tuple[Salt, ...], msgspec.Meta(max_length=SALTS_MAX)]
+Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+Signatures = Annotated[tuple[Signature, ...], msgspec.Meta(max_length=SALTS_MAX)]
+
+
 class HelloFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="hello"):
-    """The first frame of a connection: says which broker the follower is."""
+    """The first frame of a connection: says which broker the follower is. With a nonce it is of PROVING_VERSION."""
+
+    versions: ClassVar[tuple[int, ...]] = (VERSION, PROVING_VERSION)
 
     cluster_id: str
     broker_id: BrokerId
@@ -105,13 +128,26 @@ class HelloFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="hell
 class ChallengeFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="challenge"):
     """The leader's answer to a Hello with a nonce."""
 
+    versions: ClassVar[tuple[int, ...]] = (PROVING_VERSION,)
+
+    v: int = PROVING_VERSION
     nonce: Nonce
+    #: Whether the leader has a token of that name itself.
+    in_clear: bool = True
+    #: Of the verifiers that it has of that name.
+    salts: Salts = ()
 
 
 class ProofFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="proof"):
     """Proves that the sender knows the token. The follower sends it first, and the leader only after a valid proof."""
 
-    proof: bytes
+    versions: ClassVar[tuple[int, ...]] = (PROVING_VERSION,)
+
+    v: int = PROVING_VERSION
+    #: By the token, or the leader's by the server key of a verifier. Empty if the leader has no such token.
+    proof: bytes = b""
+    #: The follower's, by the private key of each salt.
+    signatures: Signatures = ()
 
 
 class FetchFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetch"):

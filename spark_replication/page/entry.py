@@ -25,9 +25,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spark_replication.errors import Overloaded
 from spark_replication.page.document import Document
 from spark_replication.transport.proofs.token import AUTHORIZATION, Token
 from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.proofs.verifier import Known
 
 LOGIN = "/login"
 COOKIE = "spark_replication_page_"  # and the port
@@ -99,7 +101,10 @@ class Entry:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer = await self._refusal(scope, receive) or self._inner
+        try:
+            answer = await self._refusal(scope, receive) or self._inner
+        except Overloaded as error:
+            answer = refusal(503, error.code, error.message, {"Retry-After": "1"})
         await answer(scope, receive, send_guarded)
 
     async def _refusal(self, scope: Scope, receive: Receive) -> ASGIApp | None:
@@ -115,16 +120,18 @@ class Entry:
             return None
         if path == LOGIN and method == "GET" and isinstance(door, LoginLink):
             return self._opened(Request(scope), door)
-        if self._is_admitted(headers, door.tokens if isinstance(door, LoginLink) else door):
+        if await self._is_admitted(headers, door.tokens if isinstance(door, LoginLink) else door):
             return None
         if path == "/":
             form = self._document.linked("") if isinstance(door, LoginLink) else self._document.login("")
             return HTMLResponse(form, 401, {"WWW-Authenticate": "Bearer"})
         return refusal(401, "AUTHENTICATION_FAILED", _why_not(door), {"WWW-Authenticate": "Bearer"})
 
-    def _is_admitted(self, headers: Headers, tokens: Tokens) -> bool:
+    async def _is_admitted(self, headers: Headers, tokens: Tokens) -> bool:
         shown = headers.getlist(AUTHORIZATION)
-        return tokens.shown(shown) is not None if shown else self._is_of_form(headers.getlist("cookie"), tokens)
+        if not shown:
+            return self._is_of_form(headers.getlist("cookie"), tokens)
+        return await _shown(tokens, shown) is not None
 
     def _is_of_form(self, cookies: Iterable[str], tokens: Tokens) -> bool:
         for header in cookies:
@@ -154,7 +161,7 @@ class Entry:
                 408, "REQUEST_TIMED_OUT", f"a token takes no {FORM_S:.0f} s to send", {"Connection": "close"}
             )
         given = parse_qs(body.decode("ascii", errors="replace")).get("token", [""])[0].strip()
-        token = tokens.shown([f"Bearer {given}"])
+        token = await _shown(tokens, [f"Bearer {given}"])
         if token is None:
             return HTMLResponse(self._document.login("This is no token of this cluster."), 401)
         return self._welcome(token)
@@ -164,7 +171,7 @@ class Entry:
             return HTMLResponse(self._document.linked("This link was used before, or is none of this page."), 401)
         return self._welcome(link.tokens.own)
 
-    def _welcome(self, token: Token) -> Response:
+    def _welcome(self, token: Known) -> Response:
         ends = str(int(self._now_s()) + COOKIE_S)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
@@ -176,6 +183,11 @@ class Entry:
             secure=self._is_encrypted,
         )
         return answer
+
+
+async def _shown(tokens: Tokens, headers: list[str]) -> Known | None:
+    """Aside, since a verifier takes its time to be compared with. Raises Overloaded."""
+    return await asyncio.to_thread(tokens.shown, headers)
 
 
 def _new_key() -> str:

@@ -15,7 +15,7 @@ EXTRA_OF = {
     "deltalake": "delta",
     "pyspark": "spark",
     "py4j": "spark",
-    "cryptography": "server",
+    "cryptography": "salted",
     "prometheus_client": "server",
     "starlette": "server",
     "uvicorn": "server",

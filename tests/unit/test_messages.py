@@ -151,9 +151,10 @@ HELLO: dict[str, Any] = {"type": "hello", "v": 1, "cluster_id": "c", "broker_id"
 @pytest.mark.parametrize(
     ("changed", "error", "text"),
     [
-        ({"v": 2}, UnsupportedVersion, "HelloFrame version 2 is not known here, 1 is"),
-        ({"v": 2, "mood": "good"}, UnsupportedVersion, "version 2"),
-        ({"v": 2, "type": "wave"}, UnsupportedVersion, "version 2"),
+        ({"v": 3}, UnsupportedVersion, "HelloFrame version 3 is not known here, 1 and 2 is: upgrade this side"),
+        ({"v": 0}, UnsupportedVersion, "HelloFrame version 0 is not known here, 1 and 2 is: upgrade the other side"),
+        ({"v": 3, "mood": "good"}, UnsupportedVersion, "version 3"),
+        ({"v": 3, "type": "wave"}, UnsupportedVersion, "version 3"),
         ({"mood": "good"}, InvalidRequest, "not a replication frame: .*unknown field `mood`"),
         ({"type": "wave"}, InvalidRequest, "Invalid value 'wave'"),
         ({"broker_epoch": -1}, InvalidRequest, "Expected `int` >= 0"),

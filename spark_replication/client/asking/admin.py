@@ -73,7 +73,7 @@ from spark_replication.messages.descriptions import (
     TopicMetadata,
 )
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent
-from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, ToldSettings
+from spark_replication.messages.observing import DescribePage, DescribeTokens, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.requests import (
     AcknowledgeLoss,
@@ -228,12 +228,14 @@ class Admin:
     def _change_acls(self, request: ChangeAcls) -> None:
         self._ask(request, Deadline(self._deadline_ms))
 
-    def known_tokens(self, marks: Collection[str]) -> Mapping[str, TokensThere]:
-        """Which of these tokens let somebody in at the controller, and at each broker. Token.mark tells one from others
-        and shows nothing of it. A driver that stands by is not asked: nobody knows of it."""
+    def known_tokens(self, marks: Collection[str], principals: Collection[str] = ()) -> Mapping[str, TokensThere]:
+        """Which of these tokens let somebody in at the controller, and at each broker, and how many tokens these
+        principals have there. Token.mark tells one from others and shows nothing of it. A driver that stands by is not
+        asked: nobody knows of it."""
         deadline = Deadline(self._deadline_ms)
         metadata = persistently(lambda: self._metadata((), deadline), deadline)
-        return known_tokens(self._routes, metadata, marks, deadline)
+        asked = DescribeTokens(marks=tuple(marks), principals=tuple(principals))
+        return known_tokens(self._routes, metadata, asked, deadline)
 
     def quotas(self) -> ToldQuotas:
         """How much principals may take, and whether that counts here."""

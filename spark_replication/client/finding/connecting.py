@@ -31,7 +31,7 @@ def opened(host: str, port: int, security: Security, *, reads: bool, frame_bytes
         channel = security.connected(connection, host, HELLO_TIMEOUT_S)
         receiver = FrameReceiver(channel, frame_bytes_max)
         hello = ClientFrame(cluster_id=security.cluster(), reads=reads, port=port)
-        welcome = introduce_client(channel, receiver, hello, security.tokens, HELLO_TIMEOUT_S)
+        welcome = introduce_client(channel, receiver, hello, security.client_tokens, HELLO_TIMEOUT_S)
     except InvalidRequest as error:  # another program may have the port of a broker that has ended
         connection.close()
         raise BrokerNotAvailable(f"what answers at {host}:{port} is no broker: {error.message}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
@@ -266,7 +267,9 @@ class ActionServer:
     def _known_tokens(self, asked: DescribeTokens) -> KnownTokens:
         security = self._rights.security
         known = tuple(mark for mark in asked.marks if security.is_known(mark))
-        return KnownTokens(marks=known, trouble=security.trouble)
+        there = Counter(token.name for token in security.tokens.all()) if security.tokens is not None else Counter()
+        counts = {name: there[name] for name in asked.principals if name in there}
+        return KnownTokens(marks=known, counts=counts, trouble=security.trouble)
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]

@@ -184,7 +184,7 @@ class FollowedLeader:
                 broker_epoch=self._broker_epoch,
                 port=address[1],
             )
-            introduce(channel, receiver, hello, client.security.cluster_tokens, HELLO_TIMEOUT_S)
+            introduce(channel, receiver, hello, client.security.own_tokens, HELLO_TIMEOUT_S)
             channel.setblocking(False)
         except (OSError, ReplicationError) as error:
             connection.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyarrow import flight
 
-from spark_replication.errors import AuthenticationFailed
+from spark_replication.errors import AuthenticationFailed, Overloaded
 from spark_replication.transport.proofs.answer_proofs import NONCE_HEADER, nonce_of
 from spark_replication.transport.proofs.caller import ANYBODY, Caller
 from spark_replication.transport.proofs.cluster_header import ClusterCheck, Refused
@@ -82,7 +82,11 @@ class CallCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarro
             if caller is None or not self._is_known(caller.mark):
                 raise self._error(info, "the call came with a ticket that is not good here, or no longer")
             return caller
-        token = None if self._clients is None else self._clients.shown(headers)
+        try:
+            token = None if self._clients is None else self._clients.shown(headers)
+        except Overloaded as error:
+            self._refused(error, info)
+            raise flight.FlightServerError(str(error)) from None
         if token is None:
             raise self._error(info, "the call came with another token than this cluster's")
         return Caller(token.name, is_of_cluster=False, mark=token.mark)

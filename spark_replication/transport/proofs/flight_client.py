@@ -41,6 +41,7 @@ from spark_replication.transport.proofs.call_check import TICKET_SCHEME
 from spark_replication.transport.proofs.tickets import CHECK_FILES
 from spark_replication.transport.proofs.token import AUTHORIZATION, Token, session_of
 from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.proofs.verifier import proofs_of, proving_server
 
 INTRODUCTION_S = 5.0
 RENEWED_AT = 0.8  # of a ticket's time
@@ -263,21 +264,20 @@ class KnownClient:
         )
         try:
             challenge = from_json(self._answer(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
-            proof = token.proof("caller", hello, challenge.nonce)
-            told = self._answer(
-                PROVE.name, to_json(Prove(introduced=hello, challenge=challenge, proof=proof)), deadline_s
-            )
-            admission = from_json(told, Admission)
+            given = proofs_of(token, hello, challenge)
+            prove = Prove(introduced=hello, challenge=challenge, proof=given.proof, signatures=given.signatures)
+            admission = from_json(self._answer(PROVE.name, to_json(prove), deadline_s), Admission)
         except InvalidRequest as error:  # another program may have the port of a server that has ended
             raise BrokerNotAvailable(f"what answers at {self._address} is no broker: {error.message}") from error
         except flight.FlightTimedOutError as error:
             raise BrokerNotAvailable(f"{self._address} does not answer: {error}") from error
-        if not token.proven(admission.proof, "server", hello, challenge.nonce):
+        shared = proving_server(token, hello, challenge, admission.proof)
+        if shared is None:
             raise AuthenticationFailed(
                 f"the server at {self._address} does not know this cluster's token: {CHECK_FILES}"
             )
         renew_s = time.monotonic() + admission.lasts_ms / 1000 * RENEWED_AT
-        key = token.session_key(session_of(hello, challenge.nonce))
+        key = shared.session_key(session_of(hello, challenge.nonce))
         return Held(admission.ticket, token.mark, renew_s, key)
 
     def _answer(self, action: str, body: bytes, deadline_s: float) -> bytes:

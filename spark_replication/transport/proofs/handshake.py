@@ -6,11 +6,14 @@ it, without sending it.
 ```
 follower, or client                     leader
 Hello, or Client(nonce)        ───▶
-                               ◀───    Challenge(nonce)
-Proof(HMAC of all the above)   ───▶
+                               ◀───    Challenge(nonce, salts)
+Proof(of all the above)        ───▶
                                ◀───    Proof, or Error
                                ◀───    Welcome, to a client
 ```
+
+A proof is an HMAC by the token. Where the leader has a verifier in the token's place (transport.proofs.verifier), the
+other side signs, and the leader's proof is an HMAC by the verifier's server key.
 
 The leader proves nothing to a stranger, who could try guesses against a proof. A proof covers both nonces, so that it
 serves once only, and the leader's port, so that it serves nobody who passes it on. It names its side, so that it cannot
@@ -26,11 +29,18 @@ from collections.abc import Callable
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from spark_replication.errors import AuthenticationFailed, InvalidRequest, ReplicationError, error_of
+from spark_replication.errors import (
+    AuthenticationFailed,
+    InvalidRequest,
+    ReplicationError,
+    UnsupportedVersion,
+    error_of,
+)
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import (
     NONCE_BYTES,
+    PROVING_VERSION,
     ChallengeFrame,
     ErrorFrame,
     HelloFrame,
@@ -39,8 +49,9 @@ from spark_replication.messages.replication import (
 from spark_replication.transport.proofs.answer_proofs import believed_unproven
 from spark_replication.transport.proofs.caller import ANYBODY, Caller
 from spark_replication.transport.proofs.tickets import CHECK_FILES, passed_on
-from spark_replication.transport.proofs.token import Token, caller_of
+from spark_replication.transport.proofs.token import caller_of
 from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.proofs.verifier import Known, proofs_of, proving_server
 from spark_replication.transport.sockets.frames import Channel, FrameReceiver, encoded, send
 
 
@@ -106,14 +117,15 @@ def _introduce(opening: _Opening, hello: HelloFrame | ClientFrame, tokens: Token
         opening.say(replace(hello, port=UNSET))  # as a broker expects it that knows no more
         return
     token = tokens.own
-    hello = replace(hello, name=token.name, nonce=os.urandom(NONCE_BYTES))
+    hello = replace(hello, v=PROVING_VERSION, name=token.name, nonce=os.urandom(NONCE_BYTES))
     opening.say(hello)
     challenge = opening.hear_unproven()
     if not isinstance(challenge, ChallengeFrame):
         raise AuthenticationFailed(f"the leader did not ask for the token: {CHECK_FILES}")
-    opening.say(ProofFrame(proof=token.proof(caller_of(hello), hello, challenge.nonce)))
+    given = proofs_of(token, hello, challenge)
+    opening.say(ProofFrame(proof=given.proof, signatures=given.signatures))
     answer = opening.hear_unproven()
-    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, "server", hello, challenge.nonce):
+    if not isinstance(answer, ProofFrame) or proving_server(token, hello, challenge, answer.proof) is None:
         raise AuthenticationFailed(f"the leader does not know this cluster's token: {CHECK_FILES}")
 
 
@@ -144,17 +156,22 @@ def admitted(
     return hello, caller
 
 
-def _checked(opening: _Opening, hello: HelloFrame | ClientFrame, tokens: Tokens, port: int) -> Token:
+def _checked(opening: _Opening, hello: HelloFrame | ClientFrame, tokens: Tokens, port: int) -> Known:
     if hello.nonce is UNSET:
         raise AuthenticationFailed(
             f"this broker wants proof of the cluster's token, and a {caller_of(hello)} has none: {CHECK_FILES}"
         )
-    nonce = os.urandom(NONCE_BYTES)
-    opening.say(ChallengeFrame(nonce=nonce))
+    if hello.v != PROVING_VERSION:
+        raise UnsupportedVersion(
+            f"a {caller_of(hello)} proves its token by version {hello.v} of that, and here {PROVING_VERSION} is known: "
+            "upgrade the other side"
+        )
+    nonce, offered = os.urandom(NONCE_BYTES), tokens.offered(hello.name)
+    opening.say(ChallengeFrame(nonce=nonce, in_clear=offered.in_clear, salts=offered.salts))
     answer = opening.hear()
     token = None
     if isinstance(answer, ProofFrame):
-        token = tokens.proving(hello.name, answer.proof, caller_of(hello), hello, nonce)
+        token = tokens.proving(hello.name, answer.proof, caller_of(hello), hello, nonce, answer.signatures)
     if token is None:
         raise AuthenticationFailed(f"a {caller_of(hello)} does not know this cluster's token: {CHECK_FILES}")
     if hello.port != port:

@@ -62,7 +62,12 @@ class Tickets:
 
     def challenge(self, introduced: Introduce) -> Challenge:
         nonce, said_ms = os.urandom(NONCE_BYTES), self._now_ms()
-        return Challenge(nonce=nonce, said_ms=said_ms, stamp=self._stamp(introduced, nonce, said_ms))
+        stamp = self._stamp(introduced, nonce, said_ms)
+        tokens = self._tokens_of(is_of_cluster=introduced.is_of_cluster)
+        if tokens is None:  # which it is told once it proves something
+            return Challenge(nonce=nonce, said_ms=said_ms, stamp=stamp)
+        offered = tokens.offered(introduced.name)
+        return Challenge(nonce=nonce, said_ms=said_ms, stamp=stamp, in_clear=offered.in_clear, salts=offered.salts)
 
     def admitted(self, prove: Prove) -> Admission:
         introduced, challenge = prove.introduced, prove.challenge
@@ -75,7 +80,7 @@ class Tickets:
             raise AuthenticationFailed(
                 f"the caller wants to prove that it knows a token, and none is set here: {CHECK_FILES}"
             )
-        token = tokens.proving(introduced.name, prove.proof, "caller", introduced, challenge.nonce)
+        token = tokens.proving(introduced.name, prove.proof, "caller", introduced, challenge.nonce, prove.signatures)
         if token is None:
             raise AuthenticationFailed(f"{introduced.name} does not know a token of this cluster: {CHECK_FILES}")
         if introduced.port != self._port():

@@ -42,6 +42,7 @@ from spark_replication.transport.proofs.flight_client import KnownClient, Proces
 from spark_replication.transport.proofs.tickets import Tickets
 from spark_replication.transport.proofs.token import BROKER, CLIENT
 from spark_replication.transport.proofs.tokens import Tokens, read_tokens
+from spark_replication.transport.security.expiry import ends_s
 from spark_replication.transport.sockets.frames import Channel
 from spark_replication.transport.sockets.tls_channel import TlsChannel
 from spark_replication.zk.login import NOBODY, Login, read_login
@@ -60,6 +61,7 @@ PAIR_S = 0.5  # within this, a key follows its certificate
 CALLER, CA = "caller", "ca"  # the names of CallCheck and TrustedBy among the middleware
 
 _TOKEN = "security.token.file"
+_SESSION_TOKEN = "security.session.token.file"
 _BROKER_TOKEN = "security.broker.token.file"
 _PRINCIPALS = "security.broker.principals"
 _CERTIFICATE = "security.tls.certificate.file"
@@ -97,6 +99,8 @@ class Security:
     mode: SecurityMode = "none"
     #: Clients'.
     tokens: Tokens | None = None
+    #: What this process proves as a client, where `tokens` may be verifiers alone. None: one of those.
+    session_tokens: Tokens | None = None
     #: Of brokers, controllers and guardians.
     broker_tokens: Tokens | None = None
     #: Whether it may cross a network that anybody may listen to.
@@ -131,13 +135,27 @@ class Security:
     @property
     def trouble(self) -> str:
         """Why files of secrets cannot be used as they are, and what holds meanwhile. Empty if all can."""
-        told = (each.trouble for each in (self.tokens, self.broker_tokens, self.certificates) if each is not None)
+        told = (
+            each.trouble
+            for each in (self.tokens, self.session_tokens, self.broker_tokens, self.certificates)
+            if each is not None
+        )
         return "; ".join(filter(None, told))
 
     @property
     def cluster_tokens(self) -> Tokens | None:
-        """What brokers, controllers and guardians prove that they know. A client has its own here."""
+        """What brokers, controllers and guardians are known by."""
         return self.broker_tokens or self.tokens
+
+    @property
+    def own_tokens(self) -> Tokens | None:
+        """What this process proves that it knows: as one of the cluster's, if it has the secret of those."""
+        return self.broker_tokens or self.client_tokens
+
+    @property
+    def client_tokens(self) -> Tokens | None:
+        """What this process proves that it knows, as a client."""
+        return self.session_tokens or self.tokens
 
     # Flight
 
@@ -167,7 +185,7 @@ class Security:
                 self.location(address), middleware=[ClusterHeader(self.cluster), *middleware], **given
             )
 
-        tokens = self.cluster_tokens
+        tokens = self.own_tokens
         identity = None if tokens is None else ProcessIdentity(tokens, self.broker_tokens is not None, self.purse)
         return KnownClient(address, dial, identity=identity, certificates=self.certificates)
 
@@ -315,15 +333,18 @@ def read_security(settings: Settings) -> Security:
     if mode == "token":
         if _TOKEN not in given:
             raise InvalidConfig(f"security.mode=token needs {_TOKEN}")
-        of_tls = [setting for setting in given if setting not in (_TOKEN, _BROKER_TOKEN)]
+        of_tls = [setting for setting in given if setting not in (_TOKEN, _SESSION_TOKEN, _BROKER_TOKEN)]
         if of_tls:
             raise InvalidConfig(f"security.mode=token does not use {of_tls[0]}: set security.mode=tls, or unset it")
+    if _SESSION_TOKEN in given and _TOKEN not in given:
+        raise InvalidConfig(f"{_SESSION_TOKEN} is set, and without {_TOKEN} nobody asks for it: set that, too")
     ACLS.said(settings.security_acls)
     QuotaTable(settings.security_quotas)
     found = Security(
         mode=mode,
         tokens=read_tokens(_TOKEN, settings.security_token_file, CLIENT),
-        broker_tokens=read_tokens(_BROKER_TOKEN, settings.security_broker_token_file, BROKER),
+        session_tokens=read_tokens(_SESSION_TOKEN, settings.security_session_token_file, CLIENT, proven_here=True),
+        broker_tokens=read_tokens(_BROKER_TOKEN, settings.security_broker_token_file, BROKER, proven_here=True),
         token_in_clear=settings.security_token_in_clear,
         certificates=Certificates(settings) if mode == "tls" else None,
         super_users=_names(settings.security_super_users),
@@ -346,6 +367,7 @@ def _names(text: str) -> frozenset[str]:
 
 _FILES = {
     _TOKEN: "security_token_file",
+    _SESSION_TOKEN: "security_session_token_file",
     _BROKER_TOKEN: "security_broker_token_file",
     _CERTIFICATE: "security_tls_certificate_file",
     _KEY: "security_tls_key_file",
@@ -459,13 +481,6 @@ def _tls(ca: bytes, certificate: Certificate | None, *, mutual: bool) -> Tls:
 def _each_of(ca: bytes) -> set[str]:
     """The certificates of a file of CAs."""
     return set(_PEM.findall(ca.decode("ascii")))
-
-
-def ends_s(chain: bytes) -> float:
-    """When the first certificate of a chain in PEM ends."""
-    from cryptography import x509  # loading it takes a sixth of what a broker's start takes: only with TLS
-
-    return x509.load_pem_x509_certificate(chain).not_valid_after_utc.timestamp()
 
 
 def _server_context(ca: bytes, certificate: Certificate, *, mutual: bool) -> ssl.SSLContext:

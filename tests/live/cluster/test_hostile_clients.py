@@ -41,7 +41,14 @@ from spark_replication.messages.frames import to_frame
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
 from spark_replication.messages.lane import ClientFrame, PutFrame, ReadFrame, StreamFrame
 from spark_replication.messages.records import BatchMetadata, ReadTicket
-from spark_replication.messages.replication import ErrorFrame, FetchFrame, FetchPartition, HelloFrame, ProofFrame
+from spark_replication.messages.replication import (
+    PROVING_VERSION,
+    ErrorFrame,
+    FetchFrame,
+    FetchPartition,
+    HelloFrame,
+    ProofFrame,
+)
 from spark_replication.messages.requests import CreateTopic, DeleteTopic
 from spark_replication.model import EPOCH_MAX
 from spark_replication.storage.format.batches import stored_schema
@@ -144,8 +151,14 @@ def framed(header: bytes, payload: bytes = b"") -> bytes:
 
 
 HELLOS = [
-    framed(to_frame(HelloFrame(cluster_id="c", broker_id=9, broker_epoch=1, name="broker", port=1, nonce=NONCE))),
-    framed(to_frame(ClientFrame(name="client", port=1, nonce=NONCE))),
+    framed(
+        to_frame(
+            HelloFrame(
+                v=PROVING_VERSION, cluster_id="c", broker_id=9, broker_epoch=1, name="broker", port=1, nonce=NONCE
+            )
+        )
+    ),
+    framed(to_frame(ClientFrame(v=PROVING_VERSION, name="client", port=1, nonce=NONCE))),
     framed(to_frame(ProofFrame(proof=NONCE))),
 ]
 

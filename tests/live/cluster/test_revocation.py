@@ -22,6 +22,9 @@ import spark_replication as sr
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, ReplicationError, RequestTimedOut
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
+from spark_replication.messages.replication import COST_MIN, Salt
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.verifier import Verifier
 from tests.live.cluster.history import PAUSE_S
 from tests.live.cluster.test_rotation import CONFIG, DEADLINE_S, Pki, Work, put, started
 from tests.unit.transport.certificates import Authority, tls_settings
@@ -35,6 +38,7 @@ NAMES = ("root", "alice", "mallory")
 UNREACHED = (AuthenticationFailed, BrokerNotAvailable, RequestTimedOut)
 OUT_MS = 2_000  # as the guide promises
 WAIT_MS = 300_000  # longer than a test
+SALT = Salt(value=b"s" * 16, cost=COST_MIN)
 
 
 class Guarded:
@@ -108,7 +112,12 @@ def test_a_removal_with_a_careless_umask_is_told_and_lets_nobody_stay(guarded: G
         eventually(lambda: guarded.told() == set(), "and nothing is left to tell", DEADLINE_S)
 
 
-def test_the_command_says_when_a_removal_holds(guarded: Guarded) -> None:
+@pytest.mark.parametrize("salted", [False, True])
+def test_the_command_says_when_a_removal_holds(guarded: Guarded, *, salted: bool) -> None:
+    if salted:
+        done = guarded.command("salt", guarded.file)
+        assert (done.returncode, done.stdout) == (0, "holds everywhere: controller, broker 1, broker 2\n")
+        assert "the-secret" not in guarded.file.read_text()
     with guarded.producer("mallory") as mallory, guarded.producer("alice") as alice:
         assert is_in(mallory)
         removed = guarded.command("remove", guarded.file, "mallory")
@@ -116,7 +125,9 @@ def test_the_command_says_when_a_removal_holds(guarded: Guarded) -> None:
         assert removed.stdout == "holds everywhere: controller, broker 1, broker 2\n"
         assert not is_in(mallory), "from then on, on the connection that was open, too"
         assert is_in(alice)
-        added = guarded.command("add", guarded.file, "mallory", "--client-file", guarded.own["mallory"])
+        added = guarded.command(
+            "add", guarded.file, "mallory", "--client-file", guarded.own["mallory"], *["--salted"] * salted
+        )
         assert (added.returncode, added.stdout) == (0, "holds everywhere: controller, broker 1, broker 2\n")
         assert is_in(mallory)
 
@@ -136,9 +147,14 @@ class Door(NamedTuple):
     refusals: tuple[type[ReplicationError], ...] = (AuthenticationFailed,)
 
 
-def by_token(directory: Path, mode: str) -> Door:
+def salted_line(name: str) -> str:
+    return f"{name} {Verifier.of(Token(f'the-secret-of-{name}', name), SALT).text}\n"
+
+
+def by_token(directory: Path, mode: str, *, salted: bool = False) -> Door:
     lines = {name: f"{name} the-secret-of-{name}\n" for name in ("alice", "mallory")}
-    for name, content in {"served": "".join(lines.values()), **lines}.items():
+    served = {name: salted_line(name) if salted else line for name, line in lines.items()}
+    for name, content in {"served": "".join(served.values()), **lines}.items():
         put(directory / name, content)
     ours = Authority(directory)
 
@@ -146,7 +162,7 @@ def by_token(directory: Path, mode: str) -> Door:
         tls = tls_settings(ours, ours.issue("server") if name == "served" else None) if mode == "tls" else {}
         return {**tls, "security.mode": mode, "security.token.file": str(directory / name)}
 
-    return Door(of("served"), of("alice"), of("mallory"), lambda: put(directory / "served", lines["alice"]))
+    return Door(of("served"), of("alice"), of("mallory"), lambda: put(directory / "served", served["alice"]))
 
 
 def by_certificate(directory: Path) -> Door:
@@ -163,6 +179,7 @@ def by_certificate(directory: Path) -> Door:
 DOORS: dict[str, Callable[[Path], Door]] = {
     "token": lambda directory: by_token(directory, "token"),
     "tls": lambda directory: by_token(directory, "tls"),
+    "salted token": lambda directory: by_token(directory, "token", salted=True),
     "mutual tls": by_certificate,
 }
 

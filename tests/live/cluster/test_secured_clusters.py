@@ -487,3 +487,41 @@ def test_a_cluster_that_gets_security_protects_what_is_in_zookeeper(tmp_path: Pa
             assert not is_let_in(cluster)
             with sr.Reader(cluster.bootstrap, security=later) as reader:
                 assert [each.batch for each in reader.read(TOPIC)] == [batch]
+
+
+def test_a_cluster_whose_file_has_verifiers_alone(tmp_path: Path) -> None:
+    """It works, its own session has a token of its own, and its file lets nobody in."""
+    served, own, alice = tmp_path / "served", tmp_path / "session", tmp_path / "alice"
+    for name, client_file in (("session", own), ("alice", alice)):
+        done = command_line("tokens", "add", str(served), name, "--client-file", str(client_file), "--salted")
+        assert done.returncode == 0, done.stderr
+
+    def of(file: Path) -> dict[str, Any]:
+        return {"security.mode": "token", "security.token.file": str(file)}
+
+    settings = {**CONFIG, **of(served), "security.session.token.file": str(own)}
+    with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=settings) as cluster:
+        cluster.admin.create_topic("orders", SCHEMA, replication_factor=2)
+        batch = pa.RecordBatch.from_pylist([{"number": 1}], schema=SCHEMA)
+        for security in (cluster.security, of(alice)):
+            with sr.Producer(cluster.bootstrap, security=security) as producer:
+                producer.send("orders", batch, 0).result(60)
+            with sr.Reader(cluster.bootstrap, security=security) as reader:
+                assert sum(found.batch.num_rows for found in reader.read("orders", partition=0)) > 0
+        (token,) = alice.read_text().split()[1:]
+        verifiers = [line.split()[1] for line in served.read_text().splitlines()]
+        shown = {
+            secret: flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {secret}".encode())])
+            for secret in (token, *verifiers, *(part for each in verifiers for part in each.split(":")))
+        }
+        with flight.connect(f"grpc://{cluster.bootstrap.partition(',')[0]}") as client:
+            for secret, headers in shown.items():
+                if secret == token:
+                    client.get_flight_info(flight.FlightDescriptor.for_path("orders", "0"), headers)
+                    continue
+                with pytest.raises(flight.FlightUnauthenticatedError):
+                    client.get_flight_info(flight.FlightDescriptor.for_path("orders", "0"), headers)
+        thief = command_line("topics", "-b", cluster.bootstrap, *(f"--set={n}={v}" for n, v in of(served).items()))
+        assert thief.returncode != 0
+        assert "the file of tokens has verifiers alone, by which nobody is let in" in thief.stderr
+        cluster.wait_healthy()

@@ -13,11 +13,16 @@ from spark_replication.admin.cli import tokens_command
 from spark_replication.admin.token_files import tokens_in
 from spark_replication.errors import NotReady
 from spark_replication.messages.observing import DescribeTokens, KnownTokens
+from spark_replication.messages.replication import COST_MIN, Salt
 from spark_replication.process.files import changed_alone
+from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.proofs.tokens import read_tokens
+from spark_replication.transport.proofs.verifier import Verifier
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
 ALICE, MALLORY = "alice the-secret-of-alice\n", "mallory the-secret-of-mallory\n"
+SALT = Salt(value=b"s" * 16, cost=COST_MIN)
 BOTH = f"# of the shop\n{ALICE}{MALLORY}"
 
 
@@ -36,6 +41,11 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
+NOT_THERE = (
+    "does not hold there: it has not read such a file: is FILE changed on its host, too, and with the same salt?"
+)
+
+
 def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
@@ -50,6 +60,7 @@ def test_a_token_is_made_for_whoever_has_none(run: Run, tmp_path: Path) -> None:
         assert [mode_of(path) for path in (file, own)] == [0o600, 0o600]
         (token,), (mine,) = tokens_in(file), tokens_in(own)
         assert (token.name, token.mark) == ("alice", mine.mark)
+        assert isinstance(token, Token)
         assert len(token.bearer) > 40
     assert file.read_text() == own.read_text(), "who is in it already is not added again"
 
@@ -166,15 +177,18 @@ def test_where_it_does_not_hold_in_time_is_said(run: Run, file: Path, cluster: F
     ran = run(*added)
     assert (ran.exit, ran.out) == (1, "")
     assert ran.err.splitlines() == [
-        "error: controller: does not hold there: it has not read such a file: is FILE changed on its host, too?",
-        "error: broker 1: does not hold there: it has not read such a file: is FILE changed on its host, too?",
+        f"error: controller: {NOT_THERE}",
+        f"error: broker 1: {NOT_THERE}",
         "error: broker 2: does not hold there: tokens is open to every user",
     ]
 
 
 def test_the_list_says_whose_and_where(run: Run, file: Path, cluster: FakeCluster) -> None:
     alice, mallory = tokens_in(file)
-    rows = [{"principal": each.name, "mark": each.mark[: tokens_command.MARK_SHOWN]} for each in (alice, mallory)]
+    rows = [
+        {"principal": each.name, "kind": "in the clear", "mark": each.mark[: tokens_command.MARK_SHOWN]}
+        for each in (alice, mallory)
+    ]
     ran = run("tokens", "list", file, "--format=json")
     assert (ran.exit, ran.err) == (0, "")
     assert json.loads(ran.out) == [{**row, "holds_at": [], "not_at": []} for row in rows]
@@ -192,3 +206,128 @@ def test_the_list_says_whose_and_where(run: Run, file: Path, cluster: FakeCluste
     ]
     assert ran.err == "error: broker 2: broker-token is empty\n"
     assert "the-secret" not in run("tokens", "list", file, "-b", cluster.bootstrap).out
+
+
+# Verifiers in the place of tokens
+
+
+def kinds(file: Path) -> list[tuple[str, type]]:
+    return [(token.name, type(token)) for token in tokens_in(file)]
+
+
+def lets_in(file: Path, client_file: Path) -> bool:
+    """Whether the file knows the token of that one."""
+    (token,) = tokens_in(client_file)
+    assert isinstance(token, Token)
+    known = read_tokens("security.token.file", str(file), "client")
+    assert known is not None
+    found = known.shown([token.bearer])
+    return found is not None and found.name == token.name
+
+
+def test_a_salted_token_is_in_its_owners_file_alone(run: Run, tmp_path: Path) -> None:
+    file, alice, bob = tmp_path / "tokens", tmp_path / "alice", tmp_path / "bob"
+    for name, own in (("alice", alice), ("bob", bob), ("alice", alice)):
+        assert run("tokens", "add", file, name, "--client-file", own, "--salted").exit == 0
+    assert kinds(file) == [("alice", Verifier), ("bob", Verifier)], "who is in it already is not added again"
+    assert not any(own.read_text().split()[1] in file.read_text() for own in (alice, bob))
+    assert [mode_of(path) for path in (file, alice, bob)] == [0o600] * 3
+    assert len({token.salt for token in tokens_in(file) if isinstance(token, Verifier)}) == 1
+    assert [lets_in(file, own) for own in (alice, bob)] == [True, True]
+    assert run("tokens", "add", file, "alice", "--client-file", alice).exit == 0
+    assert kinds(file) == [("alice", Verifier), ("bob", Verifier)], "a token that is salted is not written in the clear"
+
+
+def test_a_token_in_the_clear_that_is_added_salted_is_there_once(run: Run, file: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.touch(mode=0o600)
+    own.write_text(MALLORY)
+    assert run("tokens", "add", file, "mallory", "--client-file", own, "--salted").exit == 0
+    assert kinds(file) == [("alice", Token), ("mallory", Verifier)]
+    assert lets_in(file, own)
+
+
+def test_a_clients_file_with_a_verifier_is_none(run: Run, file: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.touch(mode=0o600)
+    own.write_text(f"alice {Verifier.of(Token('the-secret-of-alice', 'alice'), SALT).text}\n")
+    ran = run("tokens", "add", file, "alice", "--client-file", own)
+    assert ran.exit == 1
+    assert "is to have one line, with a token of alice: it has another" in ran.err
+    assert file.read_text() == BOTH
+
+
+def test_all_tokens_of_a_file_are_salted_in_their_place(run: Run, file: Path, tmp_path: Path) -> None:
+    file.write_text(f"{BOTH}the-secret-of-nobody\n")
+    file.chmod(0o640)
+    inode = file.stat().st_ino
+    ran = run("tokens", "salt", file)
+    assert (ran.exit, ran.out) == (0, "")
+    assert mode_of(file) == 0o640
+    assert file.stat().st_ino != inode, "whoever reads it meanwhile reads what was, whole"
+    lines = file.read_text().splitlines()
+    assert lines[0] == "# of the shop"
+    assert kinds(file) == [("alice", Verifier), ("mallory", Verifier), ("client", Verifier)]
+    assert "the-secret" not in file.read_text()
+    for name, line in (("alice", ALICE), ("client", "the-secret-of-nobody\n")):
+        own = tmp_path / name
+        own.touch(mode=0o600)
+        own.write_text(line)
+        assert lets_in(file, own)
+    ran = run("tokens", "salt", file)
+    assert ran.exit == 1
+    assert "has no token in the clear: nothing is to be done" in ran.err
+    assert file.read_text().splitlines() == lines
+
+
+def test_what_is_salted_later_has_the_salt_that_is_there(run: Run, file: Path, tmp_path: Path) -> None:
+    assert run("tokens", "add", file, "bob", "--client-file", tmp_path / "bob", "--salted").exit == 0
+    assert kinds(file) == [("alice", Token), ("mallory", Token), ("bob", Verifier)]
+    assert run("tokens", "salt", file).exit == 0
+    assert len({token.salt for token in tokens_in(file) if isinstance(token, Verifier)}) == 1
+    assert run("tokens", "remove", file, "mallory").exit == 0
+    assert kinds(file) == [("alice", Verifier), ("bob", Verifier)]
+
+
+def test_a_mistake_in_a_file_salts_nothing(run: Run, file: Path) -> None:
+    file.write_text(f"{ALICE}mallory scrypt-ed25519:ln=14\n")
+    ran = run("tokens", "salt", file)
+    assert ran.exit == 1
+    assert "line 2: the verifier of mallory is not scrypt-ed25519:" in ran.err
+    assert file.read_text() == f"{ALICE}mallory scrypt-ed25519:ln=14\n"
+
+
+def test_the_list_says_which_are_salted(run: Run, file: Path, tmp_path: Path) -> None:
+    assert run("tokens", "add", file, "bob", "--client-file", tmp_path / "bob", "--salted").exit == 0
+    listed = json.loads(run("tokens", "list", file, "--format=json").out)
+    assert [(row["principal"], row["kind"]) for row in listed] == [
+        ("alice", "in the clear"),
+        ("mallory", "in the clear"),
+        ("bob", "salted"),
+    ]
+
+
+@pytest.mark.parametrize(("has", "exit_code"), [(0, 0), (1, 1)])
+def test_who_is_removed_here_and_salted_apart_there_is_not_said_to_be_gone(
+    run: Run, file: Path, cluster: FakeCluster, has: int, exit_code: int
+) -> None:
+    """The same token has another mark under another salt."""
+
+    def known(broker: int, question: DescribeTokens) -> KnownTokens:
+        assert question.principals == ("mallory",)
+        return KnownTokens(marks=(), counts={"mallory": has} if broker == 2 else {}, trouble="")
+
+    cluster.known_tokens = known
+    ran = run("tokens", "remove", file, "mallory", "-b", cluster.bootstrap, "--within", 0)
+    assert ran.exit == exit_code
+    assert ran.err.splitlines() == ([f"error: broker 2: {NOT_THERE}"] if has else [])
+
+
+def test_a_file_is_said_to_be_salted_once_it_is_everywhere(run: Run, file: Path, cluster: FakeCluster) -> None:
+    def known(broker: int, question: DescribeTokens) -> KnownTokens:
+        assert len(question.marks) == 2
+        return KnownTokens(marks=question.marks if broker == 1 else question.marks[:1], trouble="")
+
+    cluster.known_tokens = known
+    ran = run("tokens", "salt", file, "-b", cluster.bootstrap, "--within", 0)
+    assert (ran.exit, ran.err.splitlines()) == (1, [f"error: broker 2: {NOT_THERE}"])

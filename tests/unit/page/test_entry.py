@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -14,18 +14,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from spark_replication.messages.replication import COST_MIN, Salt
 from spark_replication.page import entry
 from spark_replication.page.document import FOLDER, SCRIPTS, Document
 from spark_replication.page.entry import COOKIE, FORM_BYTES_MAX, LoginLink, is_loopback
 from spark_replication.page.server import PageServer
+from spark_replication.transport.proofs.salting import ROOTS, STRANGERS_MAX
 from spark_replication.transport.proofs.token import Token
 from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.proofs.verifier import Verifier
 from spark_replication.transport.security.security import Security
 from tests.unit.page.conftest import SECRET
 from tests.unit.page.page_cluster import PageCluster
 from tests.unit.page.viewer import Answer, Viewer, nobody_hears
 from tests.unit.transport.certificates import Authority, tls_settings
 
+LONG_SECRET = "the-secret-of-alice"
+VERIFIER = Verifier.of(Token(LONG_SECRET, "alice"), Salt(value=b"s" * 16, cost=COST_MIN))
 PATHS = ("/", "/api/view", "/healthz", "/metrics", "/none")
 
 
@@ -141,6 +146,49 @@ def test_a_cookie_ends_and_is_of_this_token_and_of_its_time_alone(stranger: View
     for shown in forged:
         sent = {name: value.encode().decode("latin-1") for name, value in shown.items()}
         assert stranger.ask("/healthz", headers=sent).status == 401, shown
+
+
+@pytest.fixture
+def salted(cluster: PageCluster) -> Iterator[Viewer]:
+    """Of a page whose file of tokens has a verifier alone."""
+    security = Security(mode="token", tokens=Tokens.of(VERIFIER))
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears)
+    yield Viewer(server.url)
+    server.stop()
+
+
+def test_a_page_knows_a_token_by_its_verifier(salted: Viewer) -> None:
+    answer = salted.ask("/login", "POST", f"token={LONG_SECRET}")
+    shown = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    assert salted.ask("/healthz", headers=shown).status == 200
+    assert salted.ask("/healthz", headers={"Authorization": f"Bearer {LONG_SECRET}"}).status == 200
+
+
+def test_what_is_in_the_file_opens_no_page(salted: Viewer) -> None:
+    """As a token, and as what seals a cookie."""
+    *_, server_key = VERIFIER.text.split(":")
+    for secret in (VERIFIER.text, server_key, "another-secret-of-hers"):
+        assert salted.ask("/login", "POST", f"token={secret}").status == 401
+        assert salted.ask("/healthz", headers={"Authorization": f"Bearer {secret}"}).status == 401
+    later = str(int(time.time()) + 60)
+    raw = urlsafe_b64decode(f"{server_key}=").decode("latin-1")
+    assert salted.ask("/healthz", headers=cookie(salted, later, secret=server_key)).status == 401
+    assert salted.ask("/healthz", headers={"Cookie": f"{name_at(salted)}={later}.{raw.encode().hex()}"}).status == 401
+
+
+def test_a_page_that_looks_at_too_many_tokens_says_so(salted: Viewer) -> None:
+    for _ in range(STRANGERS_MAX):
+        assert ROOTS._strangers.acquire(blocking=False)
+    try:
+        for answer in (
+            salted.ask("/login", "POST", "token=a-guess-of-somebody"),
+            salted.ask("/healthz", headers={"Authorization": "Bearer a-guess-of-somebody"}),
+        ):
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json["error"] == "THROTTLING_QUOTA_EXCEEDED"
+    finally:
+        for _ in range(STRANGERS_MAX):
+            ROOTS._strangers.release()
 
 
 def test_what_was_refused_is_shown_as_text() -> None:

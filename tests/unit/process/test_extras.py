@@ -42,7 +42,7 @@ def test_commands_that_ask_a_cluster_need_no_extra(name: str) -> None:
     ("arguments", "module", "extra"),
     [
         (("page", "--bootstrap", "127.0.0.1:1"), "uvicorn", "server"),
-        (("certificates", "ca", "."), "cryptography", "server"),
+        (("certificates", "ca", "."), "cryptography", "salted"),
         (("start",), "deltalake", "server"),
         (("mirror", "rebuild"), "deltalake", "delta"),
     ],

@@ -17,7 +17,7 @@ from spark_replication.config import Settings
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, Overloaded, ReplicationError
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, WelcomeFrame
-from spark_replication.messages.replication import ChallengeFrame, ErrorFrame, HelloFrame, ProofFrame
+from spark_replication.messages.replication import PROVING_VERSION, ChallengeFrame, ErrorFrame, HelloFrame, ProofFrame
 from spark_replication.transport.frames.client_connection import ClientConnection
 from spark_replication.transport.proofs.handshake import introduce_client
 from spark_replication.transport.proofs.token import Token
@@ -43,7 +43,7 @@ from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SE
 from tests.unit.transport.test_security import SECRET
 from tests.unit.transport.test_tls_channel import Corked
 
-CLIENT = ClientFrame(cluster_id=CLUSTER, name="client", nonce=NONCE)
+CLIENT = ClientFrame(v=PROVING_VERSION, cluster_id=CLUSTER, name="client", nonce=NONCE)
 KNOWN = Tokens.of(Token(SECRET))
 
 

@@ -17,7 +17,7 @@ from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, O
 from spark_replication.messages.frames import Frame, from_frame
 from spark_replication.messages.lane import ClientFrame, ReadAnswerFrame, ReadFrame, WelcomeFrame
 from spark_replication.messages.records import ReadTicket
-from spark_replication.messages.replication import ChallengeFrame, ErrorFrame, ProofFrame
+from spark_replication.messages.replication import PROVING_VERSION, ChallengeFrame, ErrorFrame, ProofFrame
 from spark_replication.transport.flight import read_stream
 from spark_replication.transport.frames import reader_connection
 from spark_replication.transport.proofs.token import Token
@@ -51,7 +51,7 @@ from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SE
 from tests.unit.transport.test_security import SECRET
 
 SECURE = ["token", "mutual", "both"]
-CLIENT = ClientFrame(cluster_id=CLUSTER, reads=True, name="client", nonce=NONCE)
+CLIENT = ClientFrame(v=PROVING_VERSION, cluster_id=CLUSTER, reads=True, name="client", nonce=NONCE)
 ROUNDS = 2_000
 SOON_MS = 3
 SEED = 20_251

@@ -18,6 +18,7 @@ from spark_replication.errors import AuthenticationFailed, ReplicationError, err
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import (
+    PROVING_VERSION,
     ChallengeFrame,
     ErrorFrame,
     FetchedFrame,
@@ -170,7 +171,9 @@ class Stranger:
 
 
 NONCE = b"n" * 32
-HELLO = HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH, name="client", nonce=NONCE)
+HELLO = HelloFrame(
+    v=PROVING_VERSION, cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH, name="client", nonce=NONCE
+)
 PLAIN_HELLO = HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH)
 
 
