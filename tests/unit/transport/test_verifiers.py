@@ -20,10 +20,11 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, InvalidConfig, Overloaded, ReplicationError, error_of
-from spark_replication.messages.actions import INIT_PRODUCER
+from spark_replication.messages.actions import DESCRIBE_TOKENS, INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame
+from spark_replication.messages.observing import DescribeTokens
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.replication import (
     COST_MAX,
@@ -434,6 +435,15 @@ def test_a_client_of_flight_is_let_in_and_its_answers_are_proven(
         asked(server, as_client(Token("another-secret-of-hers", "alice")))
     assert len(made) == 2, "scrypt, once for each token"
     assert asked(server, Security(mode="token", broker_tokens=Tokens.of(Token("the-secret-of-brokers", "broker")))) == 7
+
+
+def test_a_server_tells_how_many_tokens_a_principal_has(server: Server, file: Path) -> None:
+    """Whatever their salts are."""
+    file.write_text(f"{LINE}bob {OTHER_SECRET}\nalice another-secret-of-hers\n")
+    question = DescribeTokens(marks=(Verifier.of(ALICE, OTHER_SALT).mark,), principals=("alice", "carol"))
+    with as_client(BOB).client(f"127.0.0.1:{server.port}") as client:
+        told = call(client, DESCRIBE_TOKENS, question, TIMEOUT_MS)
+    assert (told.marks, told.counts) == ((), {"alice": 2})
 
 
 def test_another_flight_client_may_send_the_token_with_each_call(
