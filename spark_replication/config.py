@@ -368,7 +368,7 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="how much principals may take of each process: `alice producer_byte_rate 1048576; * streams "
             "100`. Holds until `spark-replication quotas` changes them"
         ),
-    ] = field(name="security.quotas", default="")
+    ] = field(name="security.quotas", default="* connections 900; * streams 900")
     security_tls_certificate_file: Annotated[
         str, Meta(description="PEM: this process's certificate, for the host that others dial, and what signed it")
     ] = field(name="security.tls.certificate.file", default="")

@@ -5,6 +5,7 @@
 | producer_byte_rate | bytes a second of batches that it sends                                                     |
 | consumer_byte_rate | bytes a second of records that it is sent                                                   |
 | request_rate       | requests a second: actions, batches, questions for records, streams that it opens           |
+| connections        | connections of Flight over which it has called, that are open at a time                     |
 | streams            | producers, readers and streams that are open at a time                                      |
 """
 
@@ -19,7 +20,7 @@ from spark_replication.messages.envelope import Part
 from spark_replication.messages.introducing import PrincipalName
 
 Rate = Literal["producer_byte_rate", "consumer_byte_rate", "request_rate"]
-QuotaKind = Literal["producer_byte_rate", "consumer_byte_rate", "request_rate", "streams"]
+QuotaKind = Literal["producer_byte_rate", "consumer_byte_rate", "request_rate", "connections", "streams"]
 Limit = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 
 

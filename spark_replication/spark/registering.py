@@ -55,7 +55,7 @@ def security_options(settings: Settings) -> dict[str, Scalar]:
         security_broker_principals="",
         security_super_users="",
         security_acls="",
-        security_quotas="",
+        security_quotas=Settings().security_quotas,
         zookeeper_auth_file="",
     )
     return {name: value for name, value in overrides_of(as_client).items() if name.startswith(SECURITY)}

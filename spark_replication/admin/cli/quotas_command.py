@@ -47,9 +47,9 @@ def list_(bootstrap: str, security: Security, output: Format) -> None:
 def set_(bootstrap: str, security: Security, *, principal: str, quota: QuotaKind, limit: int) -> None:
     """Let PRINCIPAL take so much: `alice producer_byte_rate 10485760`, `* request_rate 500`, `* streams 20`.
 
-    producer_byte_rate and consumer_byte_rate are bytes a second, request_rate is requests a second, and streams are
-    producers, readers and streams of Flight that are open at a time. PRINCIPAL is the name of a token or in a
-    certificate, or * for each that has no quota of its own."""
+    producer_byte_rate and consumer_byte_rate are bytes a second, request_rate is requests a second, connections
+    are those of Flight over which it calls, and streams are producers, readers and streams of Flight that are open at a
+    time. PRINCIPAL is the name of a token or in a certificate, or * for each that has no quota of its own."""
     with closing(admin_at(bootstrap, security)) as admin:
         admin.set_quota(principal, quota, limit)
 

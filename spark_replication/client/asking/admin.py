@@ -243,8 +243,9 @@ class Admin:
 
     def set_quota(self, principal: str, kind: QuotaKind, limit: int | None) -> None:
         """Set how much a principal, or each by "*", may take of each broker and of the controller: bytes that it sends
-        (producer_byte_rate) and is sent (consumer_byte_rate) a second, requests a second (request_rate), and producers,
-        readers and streams that are open (streams). None: no limit of its own, so that the one for "*" holds."""
+        (producer_byte_rate) and is sent (consumer_byte_rate) a second, requests a second (request_rate), connections of
+        Flight over which it calls (connections), and producers, readers and streams that are open (streams). None: no
+        limit of its own, so that the one for "*" holds."""
         self._ask(SetQuota(principal=principal, kind=kind, limit=limit), Deadline(self._deadline_ms))
 
     def elect_leaders(

@@ -25,6 +25,7 @@ from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
     InvalidRequest,
+    Overloaded,
     ReplicationError,
     RequestTimedOut,
     StartFailed,
@@ -255,7 +256,14 @@ class ActionServer:
             error = unproven(NO_TOKEN)
             self._refused(error, "do_action", host_of(context.peer()))
             raise flight.FlightUnauthenticatedError(str(error))
-        self._strangers.known(context.peer())
+        at_most = self._rights.quotas.limit(caller, "connections")
+        if not self._strangers.known(context.peer(), caller.name, port=self.port, at_most=at_most):
+            refusal = Overloaded(
+                f"{caller} has {at_most} connections here, as many as it may (quota connections): close some, or retry "
+                "later"
+            )
+            self._refused(refusal, "call")
+            raise flight.FlightServerError(str(refusal))
         return caller._replace(host=host_of(context.peer()))
 
     def _refused(self, error: ReplicationError, method: str, host: str = "") -> None:

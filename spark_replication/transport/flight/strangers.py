@@ -6,6 +6,8 @@ gRPC takes every connection, and pyarrow's servers neither bound nor name them. 
 Rules:
 - While there are enough descriptors, strangers may stay: a client that has connected is one until its first call.
 - Whoever has made a call that was let in stays, whatever there are.
+- A principal has so many connections that stay, and of more each remains a stranger. What has ended counts until
+  somebody looks, as the principal comes to its limit, and at most once in LOOK_AGAIN_S.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Callable, Container
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -25,6 +29,7 @@ from spark_replication.process.logs import Seldom
 
 RESERVE_MAX = 4_096  # descriptors that strangers leave to others; of few, a quarter
 KNOWN_MAX = 100_000
+LOOK_AGAIN_S = 1.0
 QUIET_MS = 10_000  # between two lines in the log
 
 log = logging.getLogger(__name__)
@@ -38,18 +43,46 @@ class Strangers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Peers that have made a call, as gRPC names them, the earliest first.
-        self._known: dict[str, None] = {}
+        #: Whose they are: peers that have made a call, as gRPC names them, the earliest first.
+        self._known: dict[str, str] = {}
+        #: How many of those each principal has. Under the lock.
+        self._counts: Counter[str] = Counter()
+        self._counted_s = -LOOK_AGAIN_S  # when it was looked last which of them are gone
         self._spare = SpareDescriptor()  # a look needs one
         self._lines = Seldom(QUIET_MS)
 
-    def known(self, peer: str) -> None:
-        """It has made a call that was let in."""
-        if peer not in self._known:
-            with self._lock:
-                self._known[peer] = None
-                if len(self._known) > KNOWN_MAX:
-                    del self._known[next(iter(self._known))]
+    def known(self, peer: str, principal: str = "", *, port: int = 0, at_most: int | None = None) -> bool:
+        """It has made a call that is let in. False: the principal has at_most others at this port, and this one remains
+        a stranger. None: it may have any number."""
+        if self._known.get(peer) == principal:
+            return True
+        with self._lock:
+            self._forget([peer])  # the port of one that is gone may be another's next
+            if at_most is not None and self._counts[principal] >= at_most:
+                self._forget_gone(port)
+                if self._counts[principal] >= at_most:
+                    return False
+            self._known[peer] = principal
+            self._counts[principal] += 1
+            if len(self._known) > KNOWN_MAX:
+                self._forget([next(iter(self._known))])
+            return True
+
+    def _forget_gone(self, port: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._counted_s < LOOK_AGAIN_S or are_scarce():  # without descriptors nothing is found
+            return
+        self._counted_s = now_s
+        there = {peer for _, peer in _connections(port)}
+        self._forget([peer for peer in self._known if peer not in there])
+
+    def _forget(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            principal = self._known.pop(peer, None)
+            if principal is not None:
+                self._counts[principal] -= 1
+                if not self._counts[principal]:
+                    del self._counts[principal]
 
     def look(self, port: int) -> None:
         """Hangs up on strangers at this port, if descriptors run out."""
@@ -82,23 +115,33 @@ class Strangers:
 
         hung_up = _hang_up(port, is_stranger)
         with self._lock:  # the port of one that is gone may be a stranger's next
-            for peer in gone:
-                self._known.pop(peer, None)
+            self._forget(gone)
         return hung_up
 
 
 def _hang_up(port: int, is_to_go: Callable[[str], bool]) -> int:
     hung_up = 0
+    for connection, peer in _connections(port):
+        if is_to_go(peer):
+            with suppress(OSError):  # it ends by itself
+                connection.shutdown(socket.SHUT_RDWR)
+                hung_up += 1
+    return hung_up
+
+
+def _connections(port: int) -> Iterator[tuple[socket.socket, str]]:
+    """The connections at this port, each while it is looked at, with its peer as gRPC names it."""
     for number in _descriptors():
         connection = _connection(number)
         if connection is None:
             continue
-        with connection, suppress(OSError):  # it is no connection, or ends by itself
-            peer = _named(*connection.getpeername()[:2])
-            if connection.getsockname()[1] == port and is_to_go(peer):
-                connection.shutdown(socket.SHUT_RDWR)
-                hung_up += 1
-    return hung_up
+        with connection:
+            try:
+                peer, here = connection.getpeername(), connection.getsockname()
+            except OSError:  # it is no connection, or has ended
+                continue
+            if here[1] == port:
+                yield connection, _named(*peer[:2])
 
 
 def are_scarce() -> bool:

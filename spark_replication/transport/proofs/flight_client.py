@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -24,6 +24,7 @@ from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
     ReplicationError,
+    UnsupportedVersion,
     error_of_text,
 )
 from spark_replication.messages.actions import INTRODUCE, PROVE
@@ -42,6 +43,8 @@ from spark_replication.transport.proofs.tickets import CHECK_FILES
 from spark_replication.transport.proofs.token import AUTHORIZATION, Token, session_of
 from spark_replication.transport.proofs.tokens import Tokens
 from spark_replication.transport.proofs.verifier import proofs_of, proving_server
+
+Answer = TypeVar("Answer", Challenge, Admission)
 
 INTRODUCTION_S = 5.0
 RENEWED_AT = 0.8  # of a ticket's time
@@ -263,10 +266,10 @@ class KnownClient:
             name=token.name, is_of_cluster=identity.is_of_cluster, port=port, nonce=os.urandom(NONCE_BYTES)
         )
         try:
-            challenge = from_json(self._answer(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
+            challenge = _read(self._answer(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
             given = proofs_of(token, hello, challenge)
             prove = Prove(introduced=hello, challenge=challenge, proof=given.proof, signatures=given.signatures)
-            admission = from_json(self._answer(PROVE.name, to_json(prove), deadline_s), Admission)
+            admission = _read(self._answer(PROVE.name, to_json(prove), deadline_s), Admission)
         except InvalidRequest as error:  # another program may have the port of a server that has ended
             raise BrokerNotAvailable(f"what answers at {self._address} is no broker: {error.message}") from error
         except flight.FlightTimedOutError as error:
@@ -332,6 +335,14 @@ class _Shown(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow h
         if headers is None:
             headers = _showing(self.ticket) if self.ticket else {}
         return _Sending(headers) if headers else None
+
+
+def _read(answer: bytes, kind: type[Answer]) -> Answer:
+    """Raises InvalidRequest: a server of another version has refused before, in words."""
+    try:
+        return from_json(answer, kind)
+    except UnsupportedVersion as error:
+        raise InvalidRequest(error.message) from error
 
 
 def _showing(ticket: str) -> dict[str, str]:

@@ -78,7 +78,6 @@ class Roots:
 
     def _keep(self, name: bytes, root: bytes) -> None:
         with self._lock:
-            self._tried.pop(name, None)
             _put(self._kept, name, root, KEPT_MAX)
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyarrow import flight
 
+from spark_replication.config import Settings
 from spark_replication.errors import Overloaded
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.lane import PutAnswersFrame, ReadAnswerFrame, ThrottledFrame
 from spark_replication.messages.records import InitProducer, ReadTicket
+from spark_replication.transport.flight import strangers
 from spark_replication.transport.flight.actions import call
+from spark_replication.transport.meter import CALL
+from spark_replication.transport.proofs.caller import Caller
+from spark_replication.transport.proofs.flight_client import KnownClient
 from spark_replication.transport.proofs.token import Token
 from spark_replication.transport.proofs.tokens import Tokens
+from spark_replication.transport.security.quotas import Quotas
 from spark_replication.transport.security.security import Security
 from tests.unit.storage.storage_stories import SCHEMA, rows
 from tests.unit.transport.flight_broker import FlightBroker, get, written
@@ -290,3 +296,52 @@ def test_streams_of_flight_and_connections_by_frames_count_alike(broker: FlightB
             ask()
     writer.close()
     assert get(client).read_all().num_rows == LARGE.num_rows
+
+
+def test_a_principal_has_so_many_connections_of_flight(broker: FlightBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that calls over more is told why, which is counted; and who closes one may open another."""
+    monkeypatch.setattr(strangers, "LOOK_AGAIN_S", 0.0)
+    broker.quotas = "alice connections 2"
+
+    def another(security: Security) -> KnownClient:
+        return security.client(f"127.0.0.1:{broker.server.port}", [("grpc.use_local_subchannel_pool", 1)])
+
+    def ask(client: KnownClient) -> object:
+        return call(client, INIT_PRODUCER, InitProducer(), 10_000)
+
+    ours = [another(AS_ALICE) for _ in range(3)]
+    for _ in range(2):
+        for client in ours[:2]:
+            ask(client)
+    with pytest.raises(
+        Overloaded, match=r"client alice has 2 connections here, as many as it may \(quota connections\)"
+    ):
+        ask(ours[2])
+    assert broker.server.meter.refusals()[CALL, Overloaded.code] == 1
+    ask(another(AS_BOB))
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    address = f"grpc://127.0.0.1:{broker.server.port}"
+    with (
+        flight.connect(address, middleware=[Shows(ALICE)], generic_options=options) as theirs,
+        pytest.raises(flight.FlightServerError, match="quota connections"),
+    ):
+        get(theirs).read_all()
+    ours[0].close()
+    eventually(lambda: is_let_in(ask, ours[2]), "the place of the one that was closed is free")
+    ask(ours[1])
+
+
+def is_let_in(ask: Callable[[KnownClient], object], client: KnownClient) -> bool:
+    try:
+        ask(client)
+    except Overloaded:
+        return False
+    return True
+
+
+def test_a_cluster_begins_with_limits_that_leave_places_to_others() -> None:
+    quotas = Quotas(lambda: Settings().security_quotas)
+    alice = Caller("alice", is_of_cluster=False)
+    assert [quotas.limit(alice, kind) for kind in ("connections", "streams", "request_rate")] == [900, 900, None]
+    assert Settings().flight_writes_max > 900
+    assert quotas.limit(Caller("broker", is_of_cluster=True), "connections") is None

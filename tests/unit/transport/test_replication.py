@@ -615,7 +615,7 @@ class Peer:
     ("first", "code"),
     [
         (HelloFrame(cluster_id="another", broker_id=2, broker_epoch=0), "INCONSISTENT_CLUSTER_ID"),
-        (HelloFrame(v=2, cluster_id=CLUSTER, broker_id=2, broker_epoch=0), "UNSUPPORTED_VERSION"),
+        (HelloFrame(v=3, cluster_id=CLUSTER, broker_id=2, broker_epoch=0), "UNSUPPORTED_VERSION"),
         (FetchFrame(number=1, partitions=()), "INVALID_REQUEST"),
     ],
 )

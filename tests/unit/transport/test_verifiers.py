@@ -20,10 +20,11 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, InvalidConfig, Overloaded, ReplicationError, error_of
-from spark_replication.messages.actions import INIT_PRODUCER
+from spark_replication.messages.actions import DESCRIBE_TOKENS, INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame
+from spark_replication.messages.observing import DescribeTokens
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.replication import (
     COST_MAX,
@@ -37,6 +38,7 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.process import files
 from spark_replication.transport.flight.actions import call
+from spark_replication.transport.meter import CALL
 from spark_replication.transport.proofs import salting
 from spark_replication.transport.proofs.handshake import admitted, introduce_client
 from spark_replication.transport.proofs.salting import STRANGERS_MAX, Roots
@@ -204,6 +206,16 @@ def test_a_header_with_the_token_is_of_its_principal(file: Path) -> None:
     assert not known.all()[0].admits([SECRET])
 
 
+def test_a_token_that_was_good_is_not_looked_at_again_after_many_that_were_not(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salting, "TRIED_MAX", 1)
+    known, made = read(file), counted(monkeypatch)
+    for secret in (SECRET, "the-secret-of-nobody", SECRET):
+        known.shown([f"Bearer {secret}"])
+    assert len(made) == 2
+
+
 @pytest.mark.parametrize("shown", [LINE.split()[1], SERVER_KEY, PUBLIC, raw(SERVER_KEY).hex(), "the-secret-of-nobody"])
 def test_what_is_in_the_file_is_no_token(file: Path, shown: str) -> None:
     known = read(file)
@@ -320,6 +332,7 @@ def test_a_stolen_server_key_gets_nothing_to_log_in_with(file: Path, *, in_clear
         shaken(Tokens.of(ALICE), impostor)
     hello, told = impostor.heard
     known = read(file)
+    assert bool(told.proof) == in_clear, "an HMAC, against which guesses are quick, goes to who asks for one alone"
     assert SECRET not in repr(impostor.heard)
     assert known.proving("alice", told.proof, "client", hello, NONCE, told.signatures) is not None, "what it asked for"
     for other in (replace(hello, port=8), replace(hello, nonce=b"m" * 32)):
@@ -424,6 +437,15 @@ def test_a_client_of_flight_is_let_in_and_its_answers_are_proven(
     assert asked(server, Security(mode="token", broker_tokens=Tokens.of(Token("the-secret-of-brokers", "broker")))) == 7
 
 
+def test_a_server_tells_how_many_tokens_a_principal_has(server: Server, file: Path) -> None:
+    """Whatever their salts are."""
+    file.write_text(f"{LINE}bob {OTHER_SECRET}\nalice another-secret-of-hers\n")
+    question = DescribeTokens(marks=(Verifier.of(ALICE, OTHER_SALT).mark,), principals=("alice", "carol"))
+    with as_client(BOB).client(f"127.0.0.1:{server.port}") as client:
+        told = call(client, DESCRIBE_TOKENS, question, TIMEOUT_MS)
+    assert (told.marks, told.counts) == ((), {"alice": 2})
+
+
 def test_another_flight_client_may_send_the_token_with_each_call(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,6 +540,7 @@ def test_a_server_says_that_it_has_too_much_to_look_at(server: Server, monkeypat
     try:
         with pytest.raises(flight.FlightServerError, match="THROTTLING_QUOTA_EXCEEDED: 8 tokens that nobody knows"):
             shown_to(server, "a-guess-that-nobody-made-before")
+        assert server.meter.refusals()[CALL, Overloaded.code] == 1
     finally:
         for _ in range(STRANGERS_MAX):
             salting.ROOTS._strangers.release()
