@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from spark_replication.transport.security.security import Tls
+from spark_replication.transport.security.certificates import Tls
 
 WARN_S = 14 * 24 * 3600.0
 AGAIN_S = 24 * 3600.0

@@ -149,7 +149,7 @@ def test_what_was_checked_is_what_is_used(party: Party, monkeypatch: pytest.Monk
             files.key.write_bytes(others.key.read_bytes())
         return found
 
-    monkeypatch.setattr("spark_replication.transport.security.security.read_named", read_and_changed)
+    monkeypatch.setattr("spark_replication.transport.security.certificates.read_named", read_and_changed)
     tls = read_security(settings_from(tls_settings(party.authority, files))).tls
     assert tls is not None
     assert tls.certificate is not None
