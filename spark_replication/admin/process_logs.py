@@ -26,7 +26,7 @@ Told = Mapping[str, ToldSettings | ReplicationError]
 # The logs in each folder of a data directory, by their whole names: zookeeper/login, which is no log, has a secret.
 _BROKERS = "*/broker-*"
 _FOLDERS = {
-    "": ("driver.log", "page.log"),
+    "": ("driver.log", "door.log", "page.log"),
     "controller": ("log", "page.log"),
     "zookeeper": ("log",),
     "zookeeper/server-*": ("log",),

@@ -46,6 +46,11 @@ class Tls:
     #: Names the CAs that it trusts.
     mark: str
 
+    @property
+    def callers_mark(self) -> str:
+        """Names the CAs by which the certificates of callers are trusted; empty if callers need not show one."""
+        return self.mark if self.mutual else ""
+
 
 class Certificates:
     """The CAs that are trusted, and the certificate of this process, as their files are. Thread-safe.

@@ -140,21 +140,13 @@ class Security:
         identity = None if tokens is None else ProcessIdentity(tokens, self.broker_tokens is not None, self.purse)
         return KnownClient(address, dial, identity=identity, certificates=self.certificates)
 
-    def serving(self, tickets: Tickets, refused: Refused) -> dict[str, Any]:
-        """The arguments that a Flight server is made with. refused: see CallCheck."""
+    def checks(self, tickets: Tickets, refused: Refused) -> dict[str, flight.ServerMiddlewareFactory]:
+        """The middleware that says who makes a call. refused: see CallCheck."""
         cluster = ClusterCheck(self.cluster, refused)
-        check: flight.ServerMiddlewareFactory = cluster
-        if self.cluster_tokens is not None:  # only those who may know are told which cluster this is
-            check = CallCheck(self.tokens, self.is_known, tickets, cluster, refused)
-        given: dict[str, Any] = {"middleware": {CALLER: check}}
-        if (tls := self.tls) is not None:
-            if tls.certificate is None:
-                _refuse_to_serve()
-            given["tls_certificates"] = [(tls.certificate.chain, tls.certificate.key)]
-            if tls.mutual:
-                given |= {"verify_client": True, "root_certificates": tls.ca}
-                given["middleware"][CA] = TrustedBy(tls.mark)
-        return given
+        if self.cluster_tokens is None:
+            return {CALLER: cluster}
+        # Only those who may know are told which cluster this is.
+        return {CALLER: CallCheck(self.tokens, self.is_known, tickets, cluster, refused)}
 
     def tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
         """What a caller that says so of itself has to know one of."""
@@ -268,6 +260,11 @@ class Security:
 
 
 NO_SECURITY = Security()
+
+
+def trusted_by(mark: str) -> dict[str, flight.ServerMiddlewareFactory]:
+    """The middleware that says by which CAs a caller's certificate was trusted. mark: empty if it need not show one."""
+    return {CA: TrustedBy(mark)} if mark else {}
 
 
 def _refuse_to_serve() -> NoReturn:
