@@ -35,14 +35,12 @@ from spark_replication.process.memory import keep_freed_memory
 from spark_replication.process.threads import now_ms
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.flight.forwarding import (
-    ROOM_BYTES,
-    ROOM_WAIT_S,
     STRANGER_BYTES_MAX,
     Body,
     ForwardedCall,
     ForwardedContext,
+    LargeCalls,
 )
-from spark_replication.transport.flight.limits import Room
 from spark_replication.transport.flight.listening import Listening
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.proofs.call_check import NO_TOKEN, unproven
@@ -141,7 +139,7 @@ class ActionServer:
         self._streams: dict[object, tuple[Caller, str]] = {}
         self._stopped = threading.Event()  # streams that wait for their turn end then
         self._expiry = Expiry()
-        self._room = Room(ROOM_BYTES, "the room of large requests", wait_s=ROOM_WAIT_S)
+        self._large = LargeCalls()
         self._checks = security.checks(
             self._tickets, lambda error, info: self._refused(error, info.method.name.lower())
         )
@@ -196,11 +194,7 @@ class ActionServer:
             return self._answered(context, asked.action, body.read())
         self._caller(context)
         with told_to_client():
-            self._room.take(body.bytes)
-        try:
-            return self._answered(context, asked.action, body.read())
-        finally:
-            self._room.give_back(body.bytes)
+            return self._large.answered(lambda: self._answered(context, asked.action, body.read()))
 
     def _answered(self, context: Any, name: str, body: bytes) -> list[bytes]:
         question = self._rights.security.question(context, name, body)
@@ -281,11 +275,13 @@ class ActionServer:
         process: pyarrow's shutdown would wait for it without end."""
         self._stopped.set()
         self._listening.stop(timeout_s)
+        self._large.close()
 
     def shutdown(self) -> None:
         """Takes no new calls, and waits for those under way."""
         self._stopped.set()
         self._listening.shutdown()
+        self._large.close()
 
 
 def host_of(peer: str) -> str:

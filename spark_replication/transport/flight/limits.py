@@ -69,7 +69,7 @@ class Room:
                 if left_s <= 0 or unwanted():
                     raise Overloaded(
                         f"{count} bytes found no room within {self._wait_s:.0f} s: {self._taken} of "
-                        f"{self._setting}={self._bytes_max} are in use here. Retry later"
+                        f"{self._setting}={self._bytes_max} are in use on this broker. Retry later"
                     )
                 self._changed.wait(min(LOOK_S, left_s))
         finally:

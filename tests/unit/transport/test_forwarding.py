@@ -170,7 +170,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         try:
             return server._forwarded(context, call, body)
         finally:
-            held.append(body.bytes - body._left)
+            held.append(body.held_bytes)
 
     ends = Ends(answered)
     yield Served(server, Forwarder(ends.opened), held)
@@ -178,17 +178,29 @@ def served(tmp_path: Path) -> Iterator[Served]:
     server.stop(5)
 
 
-def test_large_bodies_of_clients_share_a_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served.server._room, "_wait_s", 0.05)
+def test_large_calls_are_carried_out_one_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one thread, whoever asks: each thread has a heap, which keeps what such a call took."""
+    monkeypatch.setattr(forwarding, "LARGE_WAIT_S", 0.05)
     asked = to_json(ProducerId(producer=4)) + b" " * len(LARGE)
-    served.server._room.take(forwarding.ROOM_BYTES - len(asked) + 1)
+    entered, may_go_on = threading.Event(), threading.Event()
+
+    def waits() -> list[bytes]:
+        entered.set()
+        may_go_on.wait(10)
+        return [threading.current_thread().name.encode()]
+
+    names: list[bytes] = []
+    first = threading.Thread(target=lambda: names.extend(served.server._large.answered(waits)))
+    first.start()
+    assert entered.wait(10)
     with pytest.raises(flight.FlightServerError, match=Overloaded.code):
         served.forwarder.asked(of(SECRET), asked)
     assert served.held == [0]
     served.forwarder.asked(of(SECRET), to_json(ProducerId(producer=4)))
-    served.server._room.give_back(1)
-    for _ in range(2):  # what was taken is given back
-        served.forwarder.asked(of(SECRET), asked)
+    may_go_on.set()
+    first.join(10)
+    served.forwarder.asked(of(SECRET), asked)
+    assert names == served.server._large.answered(waits) == [b"door-large_0"]
 
 
 def of(token: str, method: str = "DO_ACTION") -> ForwardedCall:
