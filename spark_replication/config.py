@@ -155,8 +155,8 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             ge=-1,
             le=1 << 50,
-            description="as broker.memory.bytes.max, of a controller that is a process of its own; the driver of a "
-            "Spark cluster has what Spark gives it",
+            description="as broker.memory.bytes.max, of a controller that is a process of its own. In a Spark cluster, "
+            "of the process that has the driver's port and takes its calls: there 0 = 1 GiB",
         ),
     ] = field(name="controller.memory.bytes.max", default=0)
     data_dir: Annotated[

@@ -7,7 +7,7 @@ on the wire, and `error_of` turns it back into an error. A library's exception i
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class ReplicationError(Exception):
@@ -28,6 +28,16 @@ class ReplicationError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.maybe_written))
+
+
+Kept = TypeVar("Kept", bound=BaseException)
+
+
+def without_frames(error: Kept) -> Kept:
+    """The same error, to be kept. The frames that it came through would stay with it, and all that these had in hand,
+    such as the buffer that a batch came in."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 def mistake(error: BaseException, what: str) -> ReplicationError:

@@ -30,7 +30,7 @@ _LOGS = "*"
 _BROKERS = f"{_LOGS}/broker-*"
 _GUARDIANS = GUARDIAN_LOG.format("*")
 _FOLDERS = {
-    "": ("driver.log", "page.log"),
+    "": ("driver.log", "door.log", "page.log"),
     "controller": ("log", "page.log"),
     "zookeeper": ("log",),
     "zookeeper/server-*": ("log",),

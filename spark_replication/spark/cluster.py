@@ -54,6 +54,7 @@ from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.directory.broker_directory import read_identity
+from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.security import read_security, require_own_brokers
 from spark_replication.view import health
 from spark_replication.zk.broker.store import BrokerStore
@@ -116,6 +117,7 @@ class SparkCluster:
         self._on_dismissal: Order = "leave"
         self._file = OwnClusterFile(self.directory)
         self._zookeeper: Keeper | None = None
+        self._door: Door | None = None
         self._driver: ControllerHost | None = None
         self._page: ServedPage | None = None
         self._admin: Admin | None = None
@@ -159,6 +161,10 @@ class SparkCluster:
 
     def _start(self) -> None:
         make_data_directory(self.settings)
+        host = host_to_serve(self._jobs.driver_host, self.security)
+        self.security.require_may_bind(host)
+        # First, since its process starts while this one waits for ZooKeeper.
+        self._door = Door(host, overrides_of(self.settings), self.directory)
         address = self.settings.zookeeper_connect
         if address:
             require_protected(self.settings)
@@ -176,11 +182,11 @@ class SparkCluster:
         self._look_around(address)
         self._require_wanted()
         self._registering.start()
-        host = host_to_serve(self._jobs.driver_host, self.security)
+        self._wait_listening(self._door)
         self._driver = ControllerHost(
             address,
             name=f"driver {os.getpid()}",
-            host=host,
+            host=self._door,
             seat=self.directory / "driver",
             settings=self.settings,
             origins=self._origins,
@@ -232,6 +238,14 @@ class SparkCluster:
                     f"{'none yet' if info is None else f'cluster {info.cluster_id}'}: choose another data.dir or "
                     "log.dir, or that cluster's zookeeper.connect and zk.chroot"
                 )
+
+    def _wait_listening(self, door: Door) -> None:
+        """Wait until the port is listened at: nobody is told of it before."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not door.wait_listening(POLL_S):
+            self._require_wanted()
+            if time.monotonic() > deadline:
+                raise door.why_not()
 
     def _wait_active(self, driver: ControllerHost) -> None:
         """Wait until this driver commands: for as long as another one does, and ZooKeeper says so."""
@@ -508,6 +522,8 @@ class SparkCluster:
                 order = "leave"
             self._on_dismissal = order
             driver.close()
+        if self._door is not None:
+            self._door.stop()
         self._jobs.close()
         if self._page is not None:
             self._page.stop()

@@ -36,7 +36,7 @@ from spark_replication.engine.ends.puts import unconfirmed
 from spark_replication.engine.ends.slow_disks import SlowDisks
 from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError
+from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError, without_frames
 from spark_replication.messages.lane import STREAMS_MAX, PutFrame
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
@@ -234,7 +234,7 @@ class PutEnd:
         self._slow.took(put.name, took_ms, self._clock_ms(), wrote=wrote)
 
     def _refuse(self, put: UnappendedPut, error: ReplicationError) -> None:
-        put.answer.fill(error)
+        put.answer.fill(without_frames(error))
         self._done(put)
 
     def _done(self, put: UnappendedPut) -> None:

@@ -90,6 +90,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
+from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import Security
@@ -133,7 +134,7 @@ class ControllerHost:
         zookeeper: str,
         *,
         name: str,
-        host: str,
+        host: str | Door,
         settings: Settings,
         origins: Mapping[str, str] = {},
         security: Security,
@@ -142,12 +143,13 @@ class ControllerHost:
         actions: Sequence[Handled] = (),
         seat: Path,
     ) -> None:
-        """actions: what its server answers besides the controller's requests. seat: the directory of its seat
-        (live.controller.seat), beside which its audit log lies. origins: where the settings come from
-        (core.settings_in_force)."""
+        """host: where it serves, or the process that takes its calls there. actions: what its server answers besides
+        the controller's requests. seat: the directory of its seat (live.controller.seat), beside which its audit log
+        lies. origins: where the settings come from (core.settings_in_force)."""
         self._zookeeper = zookeeper
         self._name = name
-        self._host = host
+        door = None if isinstance(host, str) else host
+        self._host = host if isinstance(host, str) else host.host
         self._settings = settings
         self._origins = origins
         self._directory = seat.parent.resolve()
@@ -178,7 +180,7 @@ class ControllerHost:
         self._loop: ControllerLoop | None = None
         self._owed = OwedAnswers()
         rights = Rights(self.security, self._acls, self._quotas, AuditLog(seat.parent / AUDIT_FILE))
-        self._server = ActionServer(host, [*self._actions(), *actions], rights=rights)
+        self._server = ActionServer(self._host, [*self._actions(), *actions], rights=rights, door=door)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:

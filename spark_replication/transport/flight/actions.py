@@ -11,9 +11,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -28,27 +28,32 @@ from spark_replication.errors import (
     Overloaded,
     ReplicationError,
     RequestTimedOut,
-    StartFailed,
 )
 from spark_replication.messages.actions import DESCRIBE_TOKENS, INTRODUCE, PROVE, Action, Asked, Sees, Told
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.observing import DescribeTokens, KnownTokens
 from spark_replication.process.logs import log_if_mistaken, log_mistake
 from spark_replication.process.memory import keep_freed_memory
-from spark_replication.process.processes import uses_grpc
 from spark_replication.process.threads import now_ms
-from spark_replication.transport.flight.strangers import Strangers
+from spark_replication.transport.flight.door import Door
+from spark_replication.transport.flight.forwarding import (
+    STRANGER_BYTES_MAX,
+    Body,
+    ForwardedCall,
+    ForwardedContext,
+    LargeCalls,
+)
+from spark_replication.transport.flight.listening import Listening
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.proofs.call_check import NO_TOKEN, unproven
 from spark_replication.transport.proofs.caller import ANYBODY, Caller
 from spark_replication.transport.proofs.flight_client import NOT_CONNECTED, KnownClient, is_tls_failure, told_error
 from spark_replication.transport.proofs.tickets import Tickets
 from spark_replication.transport.security.audit import audited
+from spark_replication.transport.security.certificates import Tls
 from spark_replication.transport.security.expiry import Expiry
 from spark_replication.transport.security.rights import Rights
-
-LOOK_S = 0.25  # at connections, and whether the certificate was replaced
-BEGIN_AGAIN_S = 0.01
+from spark_replication.transport.security.security import trusted_by
 
 log = logging.getLogger(__name__)
 
@@ -91,41 +96,22 @@ class _NoSchemas(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarr
             _refuse("get_schema")
 
 
-class _Serving(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves from birth, with the certificate that was there then: pyarrow's servers take no other later."""
+class Port(Protocol):
+    """Whoever takes the calls of a server: pyarrow in this process, or another process (transport.flight.door)."""
 
-    def __init__(self, calls: ActionServer, location: str, given: Mapping[str, Any]) -> None:
-        self._calls = calls
-        uses_grpc()
-        super().__init__(location, **given)
+    @property
+    def port(self) -> int: ...
+    def known(self, context: Any, principal: str, at_most: int | None) -> bool:
+        """Whoever makes this call is let in. False: the principal has at_most other connections here."""
+        ...
 
-    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
-        return self._calls.do_action(context, action)
-
-    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return self._calls.list_actions(context)
-
-    def do_put(self, context: flight.ServerCallContext, *given: Any) -> None:
-        self._calls.do_put(context, *given)
-
-    def do_exchange(self, context: flight.ServerCallContext, *given: Any) -> None:
-        self._calls.do_exchange(context, *given)
-
-    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        return self._calls.do_get(context, ticket)
-
-    def get_flight_info(
-        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
-    ) -> flight.FlightInfo:
-        return self._calls.get_flight_info(context, descriptor)
-
-    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        return self._calls.list_flights(context, criteria)
+    def hang_up(self, peers: Container[str]) -> int: ...
+    def stop(self, timeout_s: float) -> None: ...
+    def shutdown(self) -> None: ...
 
 
 class ActionServer:
-    """Serves from birth. Once its certificate is replaced, another Flight server takes its port; streams that are open
-    go on as they began."""
+    """Serves from birth."""
 
     def __init__(
         self,
@@ -135,15 +121,15 @@ class ActionServer:
         rights: Rights,
         port: int = 0,
         kinds: Iterable[str] = (),
+        door: Door | None = None,
     ) -> None:
         """port: 0 lets the system choose; the attribute `port` then says which. kinds: the kinds of requests that the
-        meter times besides actions."""
+        meter times besides actions. door: the process that takes the calls at this host; None: this one."""
         security = rights.security
         security.require_may_bind(host)
         keep_freed_memory()
         self._rights = rights
         self.quotas = rights.quotas
-        self._host = host
         self._tickets = Tickets(security.tokens_of, port=lambda: self.port, now_ms=now_ms)
         own = (
             handled(INTRODUCE, self._tickets.challenge),
@@ -152,36 +138,34 @@ class ActionServer:
         )
         self._actions = {each.action.name: each for each in (*own, *actions)}
         self.meter = Meter((*self._actions, UNKNOWN, *kinds))
-        self._stopped = threading.Event()
-        self._changing = threading.Lock()
-        self._tls = security.tls
-        self._strangers = Strangers()
         #: Who has each open stream, and from where.
         self._streams: dict[object, tuple[Caller, str]] = {}
-        self._serving = self._begun(port)
-        self.port: int = self._serving.port
-        threading.Thread(target=self._watch, name="flight-watch", daemon=True).start()
+        self._stopped = threading.Event()  # streams that wait for their turn end then
+        self._expiry = Expiry()
+        self._large = LargeCalls()
+        self._checks = security.checks(
+            self._tickets, lambda error, info: self._refused(error, info.method.name.lower())
+        )
+        self._listening: Port
+        if door is None:
+            self._listening = Listening(
+                self, host, port, tls=lambda: security.tls, middleware=self._middleware, look=self._look
+            )
+        else:
+            self._listening = door
+            door.opens(self._forwarded, self._look)
 
-    def _begun(self, port: int) -> _Serving:
-        security = self._rights.security
-        try:
-            given = security.serving(self._tickets, lambda error, info: self._refused(error, info.method.name.lower()))
-            given["middleware"]["schemas"] = _NoSchemas()
-            return _Serving(self, security.location(f"{self._host}:{port}"), given)
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise StartFailed(f"no Flight server on {self._host}:{port}: {error}. Is the port in use?") from error
+    @property
+    def port(self) -> int:
+        return self._listening.port
 
-    def _watch(self) -> None:
-        expiry = Expiry()
-        while not self._stopped.wait(LOOK_S):
-            self._strangers.look(self.port)
-            self._look_at_streams()
-            tls = self._rights.security.tls
-            if tls is not self._tls and tls is not None:
-                self._tls = tls
-                self._begin_again()
-            expiry.look(tls)
-        self._strangers.close()
+    def _middleware(self, tls: Tls | None) -> dict[str, flight.ServerMiddlewareFactory]:
+        """What a server has that begins with this."""
+        return {**self._checks, **trusted_by("" if tls is None else tls.callers_mark), "schemas": _NoSchemas()}
+
+    def _look(self) -> None:
+        self._look_at_streams()
+        self._expiry.look(self._rights.security.tls)
 
     @contextmanager
     def _streaming(self, context: flight.ServerCallContext, caller: Caller) -> Iterator[None]:
@@ -195,34 +179,31 @@ class ActionServer:
 
     def _look_at_streams(self) -> None:
         gone = {peer for caller, peer in self._streams.copy().values() if not self._rights.is_known(caller)}
-        if gone and (count := self._strangers.hang_up(self.port, gone)):
+        if gone and (count := self._listening.hang_up(gone)):
             log.info("hung up on %d connections whose callers are known no longer", count)
-
-    def _begin_again(self) -> None:
-        """Serve with the certificate of now."""
-        before = self._serving
-        threading.Thread(target=before.shutdown, name="flight-shutdown", daemon=True).start()
-        while not self._began_again() and not self._stopped.wait(BEGIN_AGAIN_S):
-            continue  # its port is free in a moment
-
-    def _began_again(self) -> bool:
-        with self._changing:
-            if self._stopped.is_set():
-                return False
-            try:
-                self._serving = self._begun(self.port)
-            except StartFailed:
-                return False
-        log.info("port %d is served with the certificate that has come", self.port)
-        return True
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """The answer, and a proof of it if its caller wants that: of an error, too."""
-        body = action.body.to_pybytes()
-        question = self._rights.security.question(context, action.type, body)
+        return self._answered(context, action.type, action.body.to_pybytes())
+
+    def _forwarded(self, context: ForwardedContext, asked: ForwardedCall, body: Body) -> list[bytes]:
+        """The same, of a call that another process has taken: of any kind."""
+        context.check({**self._checks, **trusted_by(asked.ca)})
+        if asked.method == flight.FlightMethod.LIST_ACTIONS.name:
+            return [text.encode() for each in self.list_actions(context) for text in each]
+        if asked.method != flight.FlightMethod.DO_ACTION.name:
+            _refuse(asked.method.lower())
+        if body.bytes <= STRANGER_BYTES_MAX:
+            return self._answered(context, asked.action, body.read())
+        self._caller(context)
+        with told_to_client():
+            return self._large.answered(lambda: self._answered(context, asked.action, body.read()))
+
+    def _answered(self, context: Any, name: str, body: bytes) -> list[bytes]:
+        question = self._rights.security.question(context, name, body)
         try:
             self._rights.security.require_own_cluster(context)
-            answer = self._carried_out(context, action.type, body)
+            answer = self._carried_out(context, name, body)
         except flight.FlightServerError as error:
             if question is None:
                 raise
@@ -257,7 +238,7 @@ class ActionServer:
             self._refused(error, "do_action", host_of(context.peer()))
             raise flight.FlightUnauthenticatedError(str(error))
         at_most = self._rights.quotas.limit(caller, "connections")
-        if not self._strangers.known(context.peer(), caller.name, port=self.port, at_most=at_most):
+        if not self._listening.known(context, caller.name, at_most):
             refusal = Overloaded(
                 f"{caller} has {at_most} connections here, as many as it may (quota connections): close some, or retry "
                 "later"
@@ -304,16 +285,15 @@ class ActionServer:
     def stop(self, timeout_s: float) -> None:
         """Takes no new calls, and gives those under way `timeout_s`. A stream that its client holds open ends with the
         process: pyarrow's shutdown would wait for it without end."""
-        ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
-        ending.start()
-        ending.join(timeout_s)
+        self._stopped.set()
+        self._listening.stop(timeout_s)
+        self._large.close()
 
     def shutdown(self) -> None:
         """Takes no new calls, and waits for those under way."""
         self._stopped.set()
-        with self._changing:
-            serving = self._serving
-        serving.shutdown()
+        self._listening.shutdown()
+        self._large.close()
 
 
 def host_of(peer: str) -> str:

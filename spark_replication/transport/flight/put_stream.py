@@ -29,7 +29,7 @@ from spark_replication.config import Settings
 from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.engine.ends.puts import numbers_of, unconfirmed
 from spark_replication.engine.replica.partition import Partition
-from spark_replication.errors import InvalidRequest, ReplicationError, mistake
+from spark_replication.errors import InvalidRequest, ReplicationError, mistake, without_frames
 from spark_replication.messages import records
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchMetadata, PutAck, Refusal
@@ -264,7 +264,7 @@ class FlightPutStream:
             asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
             self._append(batch, asked, answer)
         except ReplicationError as error:
-            answer.fill(error)
+            answer.fill(without_frames(error))
         except Exception as error:
             answer.fill(mistake(error, "this batch"))  # the stream ends by it, once its answers are written
             raise

@@ -16,7 +16,7 @@ from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream
 from spark_replication.engine.ends.puts import numbers_of
 from spark_replication.engine.replica.partition import FindPartition
-from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
+from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError, without_frames
 from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.format.batches import TopicSchema, as_sent, schema_from_bytes
@@ -146,7 +146,7 @@ def _schema(payload: memoryview) -> pa.Schema | InvalidRequest:
     try:
         require_shown(schema)
     except InvalidRequest as error:
-        return error
+        return without_frames(error)
     return schema
 
 

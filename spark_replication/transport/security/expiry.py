@@ -1,11 +1,12 @@
-"""When a certificate ends, and who says so of this process's in time."""
+"""Says in time that the certificate of this process ends."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+
+from spark_replication.transport.security.certificates import Tls
 
 WARN_S = 14 * 24 * 3600.0
 AGAIN_S = 24 * 3600.0
@@ -13,26 +14,12 @@ AGAIN_S = 24 * 3600.0
 log = logging.getLogger(__name__)
 
 
-def ends_s(chain: bytes) -> float:
-    """When the first certificate of a chain in PEM ends, in seconds since the epoch."""
-    from cryptography import x509  # loading it takes a sixth of what a broker's start takes: only with TLS
-
-    return x509.load_pem_x509_certificate(chain).not_valid_after_utc.timestamp()
-
-
-class Ending(Protocol):
-    """The TLS of a process."""
-
-    @property
-    def ends_s(self) -> float | None: ...
-
-
 class Expiry:
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
         self._told: tuple[float, float] | None = None  # of which certificate, and when
 
-    def look(self, tls: Ending | None) -> None:
+    def look(self, tls: Tls | None) -> None:
         now_s = self._now_s()
         if tls is None or tls.ends_s is None or tls.ends_s - now_s > WARN_S:
             return

@@ -13,12 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
-import re
 import socket
-import ssl
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +25,6 @@ from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QuotaTable
 from spark_replication.errors import InvalidConfig
-from spark_replication.process.files import Care, Reread, load_pair, read_named
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.memory import keep_freed_memory
 from spark_replication.process.processes import uses_grpc
@@ -42,7 +36,14 @@ from spark_replication.transport.proofs.flight_client import KnownClient, Proces
 from spark_replication.transport.proofs.tickets import Tickets
 from spark_replication.transport.proofs.token import BROKER, CLIENT
 from spark_replication.transport.proofs.tokens import Tokens, read_tokens
-from spark_replication.transport.security.expiry import ends_s
+from spark_replication.transport.security.certificates import (
+    CA_FILE,
+    CAS,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    Certificates,
+    Tls,
+)
 from spark_replication.transport.sockets.frames import Channel
 from spark_replication.transport.sockets.tls_channel import TlsChannel
 from spark_replication.zk.login import NOBODY, Login, read_login
@@ -53,45 +54,12 @@ from spark_replication.zk.login import NOBODY, Login, read_login
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
-_CAS = "CAs"
-_PEM = re.compile(rf"{re.escape(ssl.PEM_HEADER)}.*?{re.escape(ssl.PEM_FOOTER)}", re.DOTALL)
-
-PAIR_S = 0.5  # within this, a key follows its certificate
-
 CALLER, CA = "caller", "ca"  # the names of CallCheck and TrustedBy among the middleware
 
 _TOKEN = "security.token.file"
 _SESSION_TOKEN = "security.session.token.file"
 _BROKER_TOKEN = "security.broker.token.file"
 _PRINCIPALS = "security.broker.principals"
-_CERTIFICATE = "security.tls.certificate.file"
-_KEY = "security.tls.key.file"
-_CA = "security.tls.ca.file"
-
-
-# These are dataclasses, since a msgspec.Struct would show and encode every field.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Certificate:
-    """The certificate of this process and its key, both in PEM."""
-
-    chain: bytes = field(repr=False)
-    key: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tls:
-    ca: bytes = field(repr=False)
-    certificate: Certificate | None
-    mutual: bool
-    as_client: ssl.SSLContext = field(repr=False)
-    #: None without a certificate: then nothing is served.
-    as_server: ssl.SSLContext | None = field(repr=False)
-    #: When the certificate of this process ends, in seconds since the epoch. None without one.
-    ends_s: float | None
-    #: Names the CAs that it trusts.
-    mark: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,21 +157,13 @@ class Security:
         identity = None if tokens is None else ProcessIdentity(tokens, self.broker_tokens is not None, self.purse)
         return KnownClient(address, dial, identity=identity, certificates=self.certificates)
 
-    def serving(self, tickets: Tickets, refused: Refused) -> dict[str, Any]:
-        """The arguments that a Flight server is made with. refused: see CallCheck."""
+    def checks(self, tickets: Tickets, refused: Refused) -> dict[str, flight.ServerMiddlewareFactory]:
+        """The middleware that says who makes a call. refused: see CallCheck."""
         cluster = ClusterCheck(self.cluster, refused)
-        check: flight.ServerMiddlewareFactory = cluster
-        if self.cluster_tokens is not None:  # only those who may know are told which cluster this is
-            check = CallCheck(self.tokens, self.is_known, tickets, cluster, refused)
-        given: dict[str, Any] = {"middleware": {CALLER: check}}
-        if (tls := self.tls) is not None:
-            if tls.certificate is None:
-                _refuse_to_serve()
-            given["tls_certificates"] = [(tls.certificate.chain, tls.certificate.key)]
-            if tls.mutual:
-                given |= {"verify_client": True, "root_certificates": tls.ca}
-                given["middleware"][CA] = TrustedBy(tls.mark)
-        return given
+        if self.cluster_tokens is None:
+            return {CALLER: cluster}
+        # Only those who may know are told which cluster this is.
+        return {CALLER: CallCheck(self.tokens, self.is_known, tickets, cluster, refused)}
 
     def tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
         """What a caller that says so of itself has to know one of."""
@@ -215,7 +175,7 @@ class Security:
         tls = self.tls
         if tls is not None and mark == tls.mark:  # as nearly always: each receive and each send asks
             return True
-        if tls is not None and mark.startswith(_CAS) and set(mark.split()) <= set(tls.mark.split()):
+        if tls is not None and mark.startswith(CAS) and set(mark.split()) <= set(tls.mark.split()):
             return True
         return any(tokens is not None and tokens.is_known(mark) for tokens in (self.tokens, self.broker_tokens))
 
@@ -319,8 +279,15 @@ class Security:
 NO_SECURITY = Security()
 
 
+def trusted_by(mark: str) -> dict[str, flight.ServerMiddlewareFactory]:
+    """The middleware that says by which CAs a caller's certificate was trusted. mark: empty if it need not show one."""
+    return {CA: TrustedBy(mark)} if mark else {}
+
+
 def _refuse_to_serve() -> NoReturn:
-    raise InvalidConfig(f"security.mode=tls serves nothing without a certificate: set {_CERTIFICATE} and {_KEY}")
+    raise InvalidConfig(
+        f"security.mode=tls serves nothing without a certificate: set {CERTIFICATE_FILE} and {KEY_FILE}"
+    )
 
 
 def read_security(settings: Settings) -> Security:
@@ -369,9 +336,9 @@ _FILES = {
     _TOKEN: "security_token_file",
     _SESSION_TOKEN: "security_session_token_file",
     _BROKER_TOKEN: "security_broker_token_file",
-    _CERTIFICATE: "security_tls_certificate_file",
-    _KEY: "security_tls_key_file",
-    _CA: "security_tls_ca_file",
+    CERTIFICATE_FILE: "security_tls_certificate_file",
+    KEY_FILE: "security_tls_key_file",
+    CA_FILE: "security_tls_ca_file",
 }
 
 
@@ -388,113 +355,3 @@ def require_own_brokers(settings: Settings) -> None:
 def _given(settings: Settings) -> list[str]:
     found = [setting for setting, name in _FILES.items() if getattr(settings, name)]
     return [*found, "security.tls.mutual"] if settings.security_tls_mutual else found
-
-
-class Certificates:
-    """The CAs that are trusted, and the certificate of this process, as their files are. Thread-safe.
-
-    Each is read by itself: who was taken out of the CAs is out, even while the key of this process will not do."""
-
-    def __init__(self, settings: Settings) -> None:
-        if not settings.security_tls_ca_file:
-            raise InvalidConfig(f"security.mode=tls needs {_CA}: it says whose certificates to trust")
-        own = (settings.security_tls_certificate_file, settings.security_tls_key_file)
-        self._mutual = settings.security_tls_mutual
-        self._ca = Reread((settings.security_tls_ca_file,), lambda: _read_ca(settings))
-        self._own = Reread([*filter(None, own)], lambda: _read_pair(settings))
-        if self._mutual and self._own.now() is None:
-            raise InvalidConfig(f"security.tls.mutual needs a certificate to show: set {_CERTIFICATE} and {_KEY}")
-        self._making = threading.Lock()
-        self._made = _tls(self._ca.now(), self._own.now(), mutual=self._mutual)
-
-    def now(self) -> Tls:
-        """The same value, while the files are the same."""
-        ca, own = self._ca.now(), self._own.now()
-        with self._making:
-            if self._made.ca is not ca or self._made.certificate is not own:
-                self._made = _tls(ca, own, mutual=self._mutual)
-            return self._made
-
-    def look(self) -> bool:
-        """Looks at the files at once. Returns whether they have changed."""
-        changed = [each.look() for each in (self._ca, self._own)]
-        return any(changed)
-
-    @property
-    def trouble(self) -> str:
-        """Why the files cannot be used as they are. Empty if they can."""
-        return "; ".join(filter(None, (self._ca.trouble, self._own.trouble)))
-
-
-class _NoPair(InvalidConfig):
-    """A certificate, and the key of another."""
-
-
-def _read_ca(settings: Settings) -> bytes:
-    ca = read_named(_CA, settings.security_tls_ca_file, Care.TRUST)
-    try:
-        _context(ssl.PROTOCOL_TLS_CLIENT, ca, None)
-    except (ssl.SSLError, ValueError) as error:
-        raise InvalidConfig(f"{_CA}={settings.security_tls_ca_file} holds no certificate in PEM: {error}") from error
-    return ca
-
-
-def _read_pair(settings: Settings) -> Certificate | None:
-    """Whoever replaces a certificate and its key replaces one after the other: this may be in between."""
-    try:
-        return _read_certificate(settings)
-    except _NoPair:
-        time.sleep(PAIR_S)
-        return _read_certificate(settings)
-
-
-def _read_certificate(settings: Settings) -> Certificate | None:
-    chain, key = settings.security_tls_certificate_file, settings.security_tls_key_file
-    if bool(chain) != bool(key):
-        raise InvalidConfig(f"{_CERTIFICATE} and {_KEY} go together: set both, or neither")
-    if not chain:
-        return None
-    found = Certificate(chain=read_named(_CERTIFICATE, chain), key=read_named(_KEY, key, Care.SECRET))
-    try:
-        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), found.chain, found.key)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise (_NoPair if reason == "KEY_VALUES_MISMATCH" else InvalidConfig)(
-            f"{_CERTIFICATE}={chain} and {_KEY}={key} are no certificate and its key in PEM: {reason}"
-        ) from error
-    return found
-
-
-def _tls(ca: bytes, certificate: Certificate | None, *, mutual: bool) -> Tls:
-    """ca, certificate: as they were read, and so both will do."""
-    return Tls(
-        ca=ca,
-        certificate=certificate,
-        mutual=mutual,
-        as_client=_context(ssl.PROTOCOL_TLS_CLIENT, ca, certificate),
-        as_server=None if certificate is None else _server_context(ca, certificate, mutual=mutual),
-        ends_s=None if certificate is None else ends_s(certificate.chain),
-        mark=" ".join([_CAS, *(hashlib.sha256(each.encode()).hexdigest() for each in sorted(_each_of(ca)))]),
-    )
-
-
-def _each_of(ca: bytes) -> set[str]:
-    """The certificates of a file of CAs."""
-    return set(_PEM.findall(ca.decode("ascii")))
-
-
-def _server_context(ca: bytes, certificate: Certificate, *, mutual: bool) -> ssl.SSLContext:
-    context = _context(ssl.PROTOCOL_TLS_SERVER, ca, certificate)
-    context.num_tickets = 0  # nobody resumes
-    context.verify_mode = ssl.CERT_REQUIRED if mutual else ssl.CERT_NONE
-    return context
-
-
-def _context(protocol: int, ca: bytes, certificate: Certificate | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    context.load_verify_locations(cadata=ca.decode("ascii"))
-    if certificate is not None:
-        load_pair(context, certificate.chain, certificate.key)
-    return context

@@ -21,7 +21,7 @@ from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundR
 from spark_replication.storage.directory.replica_folder import replica_folder
 from spark_replication.storage.format.batches import TopicSchema, prepare
 from spark_replication.transport.proofs.answer_proofs import NONCE_HEADER, Question, nonce_of
-from spark_replication.transport.security.security import Certificate
+from spark_replication.transport.security.certificates import Certificate
 from tests.live.cluster.sides import sides
 from tests.unit.storage.storage_stories import log_in
 from tests.unit.transport.certificates import Authority

@@ -20,8 +20,9 @@ from spark_replication.transport.flight.actions import ActionServer, call, handl
 from spark_replication.transport.proofs import flight_client, tickets
 from spark_replication.transport.proofs.flight_client import Held, Purse
 from spark_replication.transport.proofs.token import Token
+from spark_replication.transport.security.certificates import Certificate
 from spark_replication.transport.security.rights import Rights
-from spark_replication.transport.security.security import NO_SECURITY, Certificate, Security, read_security
+from spark_replication.transport.security.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
 
 TIMEOUT_MS = 10_000

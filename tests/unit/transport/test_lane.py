@@ -47,6 +47,7 @@ from spark_replication.transport.frames.producer_connection import ProducerConne
 from spark_replication.transport.proofs.handshake import introduce_client
 from spark_replication.transport.security.security import NO_SECURITY, Security
 from spark_replication.transport.sockets.frames import FrameReceiver, Outbox, encoded, send
+from tests.unit.storage.every_type import SAMPLES
 from tests.unit.storage.storage_stories import SCHEMA, read, read_batches, read_rows, rows
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
@@ -769,6 +770,14 @@ def test_what_is_known_is_told_before_the_end_of_the_connection(brokers: Brokers
     client.say(stream() + put(0) + put(1, of_stream=7))
     assert client.is_told(0).base_offset == 0
     assert client.hears_error().error == InvalidRequest.code
+
+
+def test_a_schema_that_is_refused_keeps_nothing_of_the_buffer_that_it_came_in() -> None:
+    (unshown, *_) = (sample for sample in SAMPLES if not sample.is_shown)
+    received = bytearray(unshown.head)
+    refused = producer_connection._schema(memoryview(received))
+    received.clear()  # BufferError, as long as there is a view of it
+    assert isinstance(refused, InvalidRequest)
 
 
 @pytest.mark.parametrize("frames", [1, 3])

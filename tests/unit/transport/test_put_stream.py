@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.config import Settings
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
+from spark_replication.process.memory import uncollected
 from spark_replication.storage.format.batches import TopicSchema
 from spark_replication.transport.flight.limits import Room
 from spark_replication.transport.flight.put_stream import FlightPutStream, QueueInOrder
@@ -167,4 +169,25 @@ def test_a_stream_that_breaks_ends_with_what_came_before_answered(tmp_path: Path
         stream.run(Chunks(sent()), written)
     assert isinstance(ended.value, (InvalidRequest, flight.FlightCancelledError))
     assert [answer["base_offset"] for answer in written] == [0]
+    brokers.close()
+
+
+def test_a_batch_that_is_refused_goes_with_its_stream(tmp_path: Path) -> None:
+    """Its memory is no garbage that waits until Python looks at everything."""
+    brokers = Brokers(tmp_path)
+    broker = brokers.start(1)
+    broker.command(ORDERS, 1, (1,))
+    batches: list[weakref.ref[pa.RecordBatch]] = []
+
+    def sent() -> Iterator[pa.RecordBatch]:
+        batch = pa.record_batch({"other": [1]})
+        batches.append(weakref.ref(batch))
+        yield batch
+
+    written = Written()
+    with uncollected():
+        stream_to(broker, lambda: TOPIC).run(Chunks(sent()), written)
+        (batch,) = batches
+        assert batch() is None
+    assert [answer["error"] for answer in written] == [SchemaMismatch.code]
     brokers.close()

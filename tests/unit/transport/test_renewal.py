@@ -21,7 +21,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.model import TopicPartition
-from spark_replication.transport.flight import actions
+from spark_replication.transport.flight import listening
 from spark_replication.transport.flight.actions import ActionServer, call, handled
 from spark_replication.transport.proofs.caller import ANYBODY
 from spark_replication.transport.security.expiry import AGAIN_S, WARN_S, Expiry
@@ -82,7 +82,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, authorities: tuple[Authority, Authority], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(actions, "LOOK_S", 0.05)
+    monkeypatch.setattr(listening, "LOOK_S", 0.05)
     party = Party(tmp_path, "server", authorities[0])
     one_sided = {**party.settings, "security.tls.mutual": False}
     found = Served(security_of(one_sided, token_settings(tmp_path), {"security.mode": "tls"}))
@@ -174,7 +174,9 @@ def test_a_server_that_stops_begins_no_other(served: tuple[Party, Served], autho
     party.shows(authorities[0])
     with pytest.raises(OSError, match="refused"):
         server.certificate()
-    assert not server.server._began_again()
+    listened = server.server._listening
+    assert isinstance(listened, listening.Listening)
+    assert not listened._began_again()
 
 
 def test_a_client_that_has_not_looked_yet_does_so_before_it_gives_up(

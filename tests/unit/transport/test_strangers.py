@@ -13,7 +13,7 @@ from pyarrow import flight
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.process.files import lowest_free
-from spark_replication.transport.flight import actions, strangers
+from spark_replication.transport.flight import listening, strangers
 from spark_replication.transport.flight.actions import ActionServer, call, handled
 from spark_replication.transport.flight.strangers import Strangers, are_scarce
 from spark_replication.transport.security.rights import Rights
@@ -38,7 +38,7 @@ def few_descriptors(*, more: int = 0) -> Iterator[None]:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActionServer]:
-    monkeypatch.setattr(actions, "LOOK_S", 0.02)
+    monkeypatch.setattr(listening, "LOOK_S", 0.02)
     found = ActionServer(
         "127.0.0.1",
         [handled(INIT_PRODUCER, lambda _: ProducerId(producer=1, epoch=0))],
@@ -46,6 +46,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActionServer]:
     )
     yield found
     found.stop(TIMEOUT_S)
+
+
+def strangers_of(server: ActionServer) -> Strangers:
+    assert isinstance(server._listening, listening.Listening)
+    return server._listening._strangers
 
 
 def connected(server: ActionServer) -> socket.socket:
@@ -72,11 +77,11 @@ def test_who_has_made_a_call_stays_and_who_has_not_is_hung_up(server: ActionServ
         with mine, theirs, one, another:
             with few_descriptors():
                 eventually(lambda: is_hung_up(stranger), "the stranger is hung up")
-                (known,) = server._strangers._known
+                (known,) = strangers_of(server)._known
             assert not is_hung_up(mine)
             assert not is_hung_up(theirs)
     call(client, INIT_PRODUCER, InitProducer(), TIMEOUT_MS)
-    assert [*server._strangers._known] == [known], "over the same connection"
+    assert [*strangers_of(server)._known] == [known], "over the same connection"
 
 
 def test_who_becomes_known_during_a_look_stays_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +102,14 @@ def test_who_becomes_known_during_a_look_stays_known(monkeypatch: pytest.MonkeyP
 def test_while_there_are_enough_everybody_stays(server: ActionServer) -> None:
     with connected(server) as stranger, few_descriptors(more=200):
         assert not are_scarce()
-        server._strangers.look(server.port)
+        strangers_of(server).look(server.port)
         assert not is_hung_up(stranger)
 
 
 def test_a_call_that_is_not_let_in_makes_nobody_known(server: ActionServer) -> None:
     with flight.connect(f"grpc://127.0.0.1:{server.port}") as client, pytest.raises(flight.FlightError):
         client.get_flight_info(flight.FlightDescriptor.for_path("orders"))
-    assert not server._strangers._known
+    assert not strangers_of(server)._known
 
 
 def test_those_who_are_known_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
