@@ -116,7 +116,7 @@ class LogSlice(msgspec.Struct, frozen=True):
         return self.schema if self.first_offset == self.segment_base else b""
 
     def loaded(self) -> LogSlice:
-        """Returns self: the data is in memory already."""
+        """Return self: the data is in memory already."""
         return self
 
     def kept(self) -> LogSlice:

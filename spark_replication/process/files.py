@@ -73,13 +73,13 @@ class SpareDescriptor:
         self._number = _any()
 
     def give(self) -> None:
-        """Frees it, if it is there."""
+        """Free it, if it is there."""
         if self._number is not None:
             os.close(self._number)
             self._number = None
 
     def keep(self) -> None:
-        """Takes one again, if there is one."""
+        """Take one again, if there is one."""
         if self._number is None:
             self._number = _any()
 
@@ -224,7 +224,7 @@ def load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Yields the name of a file that is on no disk, and that this process alone has open."""
+    """Yield the name of a file that is on no disk, and that this process alone has open."""
     with os.fdopen(os.memfd_create("pair", os.MFD_CLOEXEC), "wb") as file:
         file.write(content)
         file.flush()
@@ -232,12 +232,12 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 
 def _no_password() -> NoReturn:
-    """Refuses a key with a password: OpenSSL would ask for it on the terminal."""
+    """Refuse a key with a password: OpenSSL would ask for it on the terminal."""
     raise ValueError("the key has a password: store it without one")
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a FIFO, too, that nobody writes to."""
+    """Open a FIFO, too, that nobody writes to."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -376,7 +376,7 @@ class Reread(Generic[Read]):
         return self._trouble
 
     def look(self) -> bool:
-        """Looks at the files at once. Returns whether what holds has changed."""
+        """Look at the files at once. Returns whether what holds has changed."""
         with self._looking:
             self._looked_s = time.monotonic()
             seen = self._look()

@@ -64,7 +64,7 @@ class Meter:
         self._refused: dict[tuple[str, str], int] = {}
 
     def took(self, kind: str, durations_s: Collection[float]) -> None:
-        """Counts requests of that kind as answered, whatever the answers say."""
+        """Count requests of that kind as answered, whatever the answers say."""
         with self._lock:
             durations = self._durations[kind]
             for seconds in durations_s:
@@ -85,7 +85,7 @@ class Meter:
 
     @contextmanager
     def refusing(self, kind: str) -> Iterator[None]:
-        """Counts an error that is raised within as a refusal."""
+        """Count an error that is raised within as a refusal."""
         try:
             yield
         except ReplicationError as error:
@@ -140,7 +140,7 @@ class Traffic:
             self._bytes += count_bytes
 
     def carried(self, records: Records) -> None:
-        """Counts stored batches, as replicas exchange them."""
+        """Count stored batches, as replicas exchange them."""
         batches = len(records.entries) // ENTRY_BYTES
         rows = records.next_offset - records.first_offset
         self.moved(batches=batches, records=rows, count_bytes=len(records.data))

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def perform(session: Session, wanted: Claim[Claimed]) -> Claimed:
-    """Waits for ZooKeeper until the claim is settled. Raises the error that refuses the claim, or ends the session."""
+    """Wait for ZooKeeper until the claim is settled. Raises the error that refuses the claim, or ends the session."""
     attempts = Attempts(wanted)
     while True:
         decision = attempts.after_reading({place: _seen(session, place) for place in wanted.reads})

@@ -32,7 +32,7 @@ class NodeWatch:
         self._arm(None)
 
     def wait_first(self, timeout_s: float) -> bool:
-        """Waits until `current` is known. False: the time is up."""
+        """Wait until `current` is known. False: the time is up."""
         return self._first.wait(timeout_s)
 
     def cancel(self) -> None:
@@ -66,7 +66,7 @@ class NodeWatch:
 
 
 def wait_for_node(session: Session, path: str, timeout_s: float) -> Node | None:
-    """Waits for the node. None: the time is up before it is there."""
+    """Wait for the node. None: the time is up before it is there."""
     found: queue.SimpleQueue[Node] = queue.SimpleQueue()
     watch = NodeWatch(session, path, lambda node: None if node is None else found.put(node))
     try:

@@ -188,7 +188,7 @@ class Reading:
         return self.partitions(sorted(wanted))
 
     def brokers(self, watch: Watch | None = None) -> BrokersRead:
-        """Reads registrations, each with the watch, and then epochs: so an epoch is never older than its registration.
+        """Read registrations, each with the watch, and then epochs: so an epoch is never older than its registration.
         The `unreadable` of the result names brokers only."""
         own = Reading(self._session)
         folder = own._session.folder_now(paths.BROKER_IDS, watch)

@@ -202,7 +202,7 @@ class Session:
         return not self._ended and bool(self._client.connected)
 
     def listen(self, listener: Callable[[SessionState], None]) -> None:
-        """Calls the listener with every change from now on, and at once if the session is lost. Not after close()."""
+        """Call the listener with every change from now on, and at once if the session is lost. Not after close()."""
         with self._lock:
             ended = self._ended
             if not ended:
@@ -211,7 +211,7 @@ class Session:
             listener(SessionState.LOST)
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes go now. Outstanding requests are answered with SessionLost."""
+        """End the session: its ephemeral nodes go now. Outstanding requests are answered with SessionLost."""
         with self._lock:
             self._listeners.clear()
         unanswered = self._end()
@@ -221,18 +221,18 @@ class Session:
     # Requests that answer through `then`, exactly once.
 
     def read(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
-        """Reads the node; None if there is none, and then no watch is set. A bound method is set as a watch only
+        """Read the node; None if there is none, and then no watch is set. A bound method is set as a watch only
         once."""
         self._submit(_Request(partial(self._client.get_async, self._root + path, watch), node_of, then, repeat=True))
 
     def stat(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
-        """Reads the node without its data; None if there is none. The watch is set in both cases."""
+        """Read the node without its data; None if there is none. The watch is set in both cases."""
         self._submit(_Request(partial(self._client.exists_async, self._root + path, watch), stat_of, then, repeat=True))
 
     def children(
         self, path: str, then: Callable[[list[str] | ReplicationError | None], None], watch: Watch | None = None
     ) -> None:
-        """Reads the names of the children, sorted; None if there is no such node."""
+        """Read the names of the children, sorted; None if there is no such node."""
         start = partial(self._client.get_children_async, self._root + path, watch)
         self._submit(_Request(start, sorted, then, repeat=True))
 
@@ -241,7 +241,7 @@ class Session:
         self._submit(_Request(start, folder_of, then, repeat=True))
 
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
-        """Sends one multi(): all of the operations are stored, or none. ConnectionLost: nobody knows which."""
+        """Send one multi(): all of the operations are stored, or none. ConnectionLost: nobody knows which."""
         impossible = next((place for place, each in enumerate(operations) if not is_possible(each)), None)
         if impossible is not None:
             then(Rejected(impossible, RejectionReason.BAD_VERSION))
@@ -252,7 +252,7 @@ class Session:
     # The same requests, waiting for the answer.
 
     def sync_now(self) -> None:
-        """Waits until later reads are as new as everything that anybody was told before: servers may lag behind."""
+        """Wait until later reads are as new as everything that anybody was told before: servers may lag behind."""
         start = partial(self._client.sync_async, self._root or "/")
         self._wait(lambda then: self._submit(_Request(start, _synced, then, repeat=True)), "catching up")
 
@@ -261,7 +261,7 @@ class Session:
         return found
 
     def folder_now(self, path: str, watch: Watch | None = None) -> Folder:
-        """Lists a folder; empty if there is no such node."""
+        """List a folder; empty if there is no such node."""
         found: Folder | None = self._wait(partial(self._folder, path, watch), f"listing {path}")
         return found or Folder([], 0)
 
@@ -283,7 +283,7 @@ class Session:
         return found
 
     def read_each(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | UnreadNode | None]:
-        """Reads nodes, pipelined, and in multi-reads if no watch is to be set. A node that may not be read is
+        """Read nodes, pipelined, and in multi-reads if no watch is to be set. A node that may not be read is
         UnreadNode, and has no watch. Raises if no answer comes for request_timeout_ms."""
         if watch is not None:
             asked = [partial(self._ask_one, path, watch) for path in paths]
@@ -307,7 +307,7 @@ class Session:
         return any(each.id == ANYONE_ID_UNSAFE and each.perms & ~Permissions.READ for each in acls or ())
 
     def give_acls(self, acls: Sequence[tuple[str, list[ACL]]]) -> None:
-        """Gives these nodes these ACLs, pipelined. A node that is gone needs none."""
+        """Give these nodes these ACLs, pipelined. A node that is gone needs none."""
         asked = [partial(self._give_acl, path, acl) for path, acl in acls]
         self._gather(asked, f"setting the ACLs of {len(acls)} nodes")
 
@@ -488,7 +488,7 @@ class Session:
         self._state_changed(KazooState.LOST)
 
     def _end(self) -> list[_Request] | None:
-        """Ends the session. Returns the requests that the caller has to answer; None if it had ended before."""
+        """End the session. Returns the requests that the caller has to answer; None if it had ended before."""
         with self._lock:
             if self._ended:
                 return None

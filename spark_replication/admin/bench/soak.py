@@ -185,7 +185,7 @@ class _Load:
                 raise self._failed
 
     def taken_ms(self) -> list[float]:
-        """Takes what acknowledgements have taken since the last time."""
+        """Take what acknowledgements have taken since the last time."""
         with self._lock:
             took, self._took_ms = self._took_ms, []
         return took

@@ -302,7 +302,7 @@ class LeaderConnection(Connected):
         return math.inf if self.outbox else self._link.next_at_ms
 
     def _collect(self) -> bool:
-        """Puts batches that are to be sent now into the outbox, as many as go in one call. False if there are none."""
+        """Put batches that are to be sent now into the outbox, as many as go in one call. False if there are none."""
         collected = 0
         while collected < SEND_BYTES:
             lane = self._link.next_lane()
@@ -313,7 +313,7 @@ class LeaderConnection(Connected):
         return collected > 0
 
     def _send_next(self, lane: Lane) -> int:
-        """Returns how many bytes it takes."""
+        """Return how many bytes it takes."""
         stream = self._stream(lane)
         if stream is None:
             self._link.leave(lane)

@@ -126,7 +126,7 @@ class Leaders:
             return ([], set()) if self._closed else (waiting, looks)
 
     def _tell(self, waiting: list[tuple[float, Seeker]]) -> None:
-        """Leaves nobody in `waiting`."""
+        """Leave nobody in `waiting`."""
         left_s = min(by_s for by_s, _ in waiting) - time.monotonic()
         deadline = Deadline(max(ASK_MS_MIN, SHARE_OF_TIME * left_s * 1000))
         unasked: ReplicationError | None = None

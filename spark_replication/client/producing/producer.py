@@ -237,7 +237,7 @@ def _in_a_version(topic: TopicMetadata, rows: Rows) -> pa.RecordBatch:
 
 
 def _require_arguments(topic: object, partition: int | None, key: object) -> tuple[str, ...]:
-    """Returns the columns that `key` names."""
+    """Return the columns that `key` names."""
     if not isinstance(topic, str):
         raise InvalidRequest(f"topic={topic!r} is no text: name a topic")
     if key is not None and partition is not None:

@@ -176,7 +176,7 @@ class ReadConnections:
             connection.close()
 
     def close(self) -> None:
-        """Ends every read; those who use connections close these."""
+        """End every read; those who use connections close these."""
         with self._lock:
             self._is_closed = True
             used = list(self._used)

@@ -116,7 +116,7 @@ class Claim(Protocol[Claimed]):
     def reads(self) -> tuple[NodePlace, ...]: ...
 
     def decide(self, nodes: Nodes, sent: Claimed | None) -> ClaimSend[Claimed] | ClaimSettled[Claimed] | ClaimRefused:
-        """Decides by the nodes as read. sent: what the last multi() would claim, which may be stored; None if nothing
+        """Decide by the nodes as read. sent: what the last multi() would claim, which may be stored; None if nothing
         was sent."""
         ...
 

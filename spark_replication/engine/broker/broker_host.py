@@ -199,7 +199,7 @@ class BrokerHost:
         return self.proof if self.registered is None else self.registered.epoch
 
     def after(self, event: Event) -> bool:
-        """Takes the event in. True: `doing` is another step now."""
+        """Take the event in. True: `doing` is another step now."""
         doing = self._after(event)
         if doing is None:
             return False
@@ -253,7 +253,7 @@ class BrokerHost:
         return Do.CLOSE if self.doing is Do.MARK else Do.FAIL
 
     def _after_look(self, looked: DirectoryLookedAt) -> Do:
-        """Hands over for as long as there are others to lead, a controller, and time."""
+        """Hand over for as long as there are others to lead, a controller, and time."""
         if self._hand_over_until_ms is None:
             self._hand_over_until_ms = looked.now_ms + self._hand_over_ms
         if not looked.has_controller:

@@ -30,6 +30,6 @@ class HiddenPartitions:
         self._unreadable = unreadable
 
     def read(self, known: Iterable[PartitionCommand], unreadable: Unreadable) -> list[PartitionCommand]:
-        """Takes in what was read of their topics since. Returns the partitions that can be read now."""
+        """Take in what was read of their topics since. Returns the partitions that can be read now."""
         before, self._unreadable = self._unreadable, unreadable
         return [each for each in known if before.hides(each.topic_partition) and not self.hides(each.topic_partition)]

@@ -45,6 +45,6 @@ class LateCommands:
         return (command.topic_id, command.order) <= ended or self._topic_ids.get(command.topic, "") > command.topic_id
 
     def keep_only(self, unreadable: Unreadable) -> None:
-        """Forgets everything that can be read: what is read next replaces it."""
+        """Forget everything that can be read: what is read next replaces it."""
         self._topic_ids = {topic: known for topic, known in self._topic_ids.items() if unreadable.hides_of(topic)}
         self._ended = {partition: known for partition, known in self._ended.items() if unreadable.hides(partition)}

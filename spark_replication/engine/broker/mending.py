@@ -43,7 +43,7 @@ def sources(loop: BrokerLoop, name: TopicPartition) -> list[BrokerId]:
 
 
 def mend(partition: Partition, others: list[BrokerId], copy: Copy) -> Iterator[Tried]:
-    """Tries to mend each damaged batch of this replica. Nobody waits for it but the caller: the partition is taken to
+    """Try to mend each damaged batch of this replica. Nobody waits for it but the caller: the partition is taken to
     read and to write a batch, not while others are asked."""
     with partition as replica:
         try:

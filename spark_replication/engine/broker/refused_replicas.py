@@ -25,7 +25,7 @@ class RefusedReplicas:
         self._since_ms.clear()
 
     def take(self, now_ms: int, retry_ms: int) -> list[TopicPartition]:
-        """Takes those to be tried now. One that is refused again is added again."""
+        """Take those to be tried now. One that is refused again is added again."""
         due = sorted(partition for partition, since_ms in self._since_ms.items() if now_ms - since_ms >= retry_ms)
         for partition in due:
             del self._since_ms[partition]

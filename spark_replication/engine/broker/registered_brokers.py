@@ -27,11 +27,11 @@ class RegisteredBrokers:
         self.known = dict(brokers)
 
     def told_by_chance(self, brokers: Mapping[BrokerId, Registration]) -> None:
-        """Takes what may be old, but only if nothing is known yet."""
+        """Take what may be old, but only if nothing is known yet."""
         self.known = self.known or dict(brokers)
 
     def begin_reading(self) -> int:
-        """Returns the number for `read`."""
+        """Return the number for `read`."""
         self._begun += 1
         return self._begun
 

@@ -167,7 +167,7 @@ class CommandLine:
         return NOTHING
 
     def _go_on(self, now_ms: int) -> None:
-        """Turns to the rest of what was taken together. Once all of it was sent, what partitions could not do waits."""
+        """Turn to the rest of what was taken together. Once all of it was sent, what partitions could not do waits."""
         self._under_way = None
         if self._taken:
             return

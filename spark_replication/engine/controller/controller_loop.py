@@ -145,7 +145,7 @@ class ControllerLoop:
         self._held_up: dict[TopicPartition, None] = {}
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
-        """Takes the event in now, or after what is under way. A request past the limit is refused, not queued."""
+        """Take the event in now, or after what is under way. A request past the limit is refused, not queued."""
         self.cluster.now_ms = now_ms
         owed = event.request if isinstance(event, Requested) else None
         if self._over:
@@ -161,12 +161,12 @@ class ControllerLoop:
             self._advance()
 
     def take(self, answer: LogInfoRead) -> None:
-        """Takes an answer about logs. The next decision knows it, whether `handle`, `go_on` or the store's answer leads
+        """Take an answer about logs. The next decision knows it, whether `handle`, `go_on` or the store's answer leads
         to that."""
         self._log_infos.append(answer)
 
     def go_on(self, now_ms: int) -> None:
-        """Goes on with the answers that were taken."""
+        """Go on with the answers that were taken."""
         self.cluster.now_ms = now_ms
         self._advance()
 
@@ -199,7 +199,7 @@ class ControllerLoop:
         self._advancing = False
 
     def _absorb(self, event: Event | Cause) -> Cause | None:
-        """Applies what was read to the state first. Returns the cause to decide on; None if nothing in it was news."""
+        """Apply what was read to the state first. Returns the cause to decide on; None if nothing in it was news."""
         match event:
             case BrokersRead():
                 self._untold.brokers(event)
@@ -232,7 +232,7 @@ class ControllerLoop:
                 return event
 
     def _note(self, event: NodesUnreadable | ReplicasDamaged | BrokerNoted) -> None:
-        """Applies what is told to people, and decides nothing."""
+        """Apply what is told to people, and decide nothing."""
         if isinstance(event, NodesUnreadable):
             self.cluster.apply_reasons(event.folder, event.reasons)
             return
@@ -309,7 +309,7 @@ class ControllerLoop:
             self._waiting.appendleft(_Task(PartitionsChanged(tuple(done.met)), origin=task.origin))
 
     def _follow_up(self, decided: Decision, task: _Task, *, is_request: bool) -> None:
-        """Queues what follows, before anything newer. The request is done with the last of it."""
+        """Queue what follows, before anything newer. The request is done with the last of it."""
         reply = task.reply
         if is_request:  # what an earlier attempt refused stays refused
             reply = Reply(decided.reply.error, {**task.reply.errors, **decided.reply.errors})
@@ -324,7 +324,7 @@ class ControllerLoop:
         self._waiting.extendleft(reversed(following))
 
     def _ask_again(self, cause: Requested, decided: Decision, done: _Done, task: _Task) -> None:
-        """Asks again for what was not stored. What was stored is followed up as usual; a node below /admin stays."""
+        """Ask again for what was not stored. What was stored is followed up as usual; a node below /admin stays."""
         errors = {**task.reply.errors, **decided.reply.errors}
         if isinstance(cause.asked, CreateTopic):
             exists = TopicAlreadyExists(f"topic {cause.asked.name} exists already")
@@ -375,7 +375,7 @@ class ControllerLoop:
                     self._apply_other(write, made)
 
     def _apply_topic(self, write: TopicWrite, made: Made) -> list[TopicPartition]:
-        """Returns the partitions that the topic has no longer."""
+        """Return the partitions that the topic has no longer."""
         if write.config is not None:
             self.cluster.topics_made += 1
             stored = StoredTopic(write.state, made.version, write.config, made.zxid, made.at_ms)
@@ -385,7 +385,7 @@ class ControllerLoop:
         return self._apply_assignment(write.topic, write.state, made)
 
     def _apply_assignment(self, topic: str, state: TopicState, made: Made) -> list[TopicPartition]:
-        """Returns the partitions that the topic has no longer."""
+        """Return the partitions that the topic has no longer."""
         known = self.cluster.topics[topic]
         self.cluster.apply_topic(topic, StoredTopic(state, made.version, known.config, made.zxid, made.at_ms))
         self._untold.topic(topic)
@@ -427,7 +427,7 @@ class ControllerLoop:
                 assert_never(write)
 
     def _apply_newer(self, read: Mapping[TopicPartition, StoredPartition | None]) -> tuple[TopicPartition, ...]:
-        """Applies what is newer than known here. Returns the partitions that somebody else wrote."""
+        """Apply what is newer than known here. Returns the partitions that somebody else wrote."""
         newer = tuple(
             partition
             for partition, stored in sorted(read.items())
@@ -439,7 +439,7 @@ class ControllerLoop:
         return newer
 
     def _apply_newer_topics(self, read: Mapping[str, StoredAssignment | None], done: _Done) -> Sequence[TopicPartition]:
-        """Applies assignments that a person wrote past this controller. Returns the partitions of those topics.
+        """Apply assignments that a person wrote past this controller. Returns the partitions of those topics.
 
         A topic that was made again is not known to this controller, and is left to its successor.
         """
@@ -455,7 +455,7 @@ class ControllerLoop:
         return newer
 
     def _report(self, cause: Cause, done: _Done) -> None:
-        """Tells the mirror, after the brokers (M4)."""
+        """Tell the mirror, after the brokers (M4)."""
         self._untold.partitions(done.written)
         self._untold.removed(done.removed)
         if isinstance(cause, TookOver):

@@ -88,7 +88,7 @@ class PendingCommands:
         self._configured.update(dict.fromkeys(command.topics))
 
     def put_back(self, command: LeaderAndIsr) -> None:
-        """Adds what was not carried out, except for partitions of which something newer has come."""
+        """Add what was not carried out, except for partitions of which something newer has come."""
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
         newer, self._replicas = self._replicas, {found.topic_partition: found for found in command.partitions}
         self._replicas.update(newer)

@@ -121,7 +121,7 @@ class FollowerEnd:
         self._heard_ms = now_ms
 
     def ended(self) -> int:
-        """Returns how long to rest before the next connection, in ms."""
+        """Return how long to rest before the next connection, in ms."""
         rest_ms = backoff_ms(self._attempts)
         self._attempts += 1
         return rest_ms
@@ -146,7 +146,7 @@ class FollowerEnd:
     # Fetches
 
     def take_due(self, now_ms: float) -> list[TopicPartition]:
-        """Takes as many as fit one frame, in the order in which they became due."""
+        """Take as many as fit one frame, in the order in which they became due."""
         while self._later and self._later[0][0] <= now_ms:
             _, partition = heapq.heappop(self._later)
             if partition in self._followed:
@@ -157,11 +157,11 @@ class FollowerEnd:
         return due
 
     def ask(self, fetch: FetchPartition) -> None:
-        """Adds a fetch to the next frame."""
+        """Add a fetch to the next frame."""
         self._asks.append(fetch)
 
     def frame(self) -> FetchFrame | None:
-        """Takes what was asked, as a frame; None if nothing was."""
+        """Take what was asked, as a frame; None if nothing was."""
         found, self._asks = tuple(self._asks), []
         if not found:
             return None
@@ -170,7 +170,7 @@ class FollowerEnd:
         return FetchFrame(number=self._number, partitions=found)
 
     def received(self, number: int, partition: TopicPartition) -> FetchPartition | None:
-        """Takes the fetch that this answers. None if the answer does not count, or is a sign of life."""
+        """Take the fetch that this answers. None if the answer does not count, or is a sign of life."""
         self._attempts = 0
         if number == ALIVE:
             self._says_it_lives = True
@@ -196,7 +196,7 @@ class FollowerEnd:
             self._due[partition] = None
 
     def failed(self, partition: TopicPartition, error: ReplicationError, now_ms: float) -> bool:
-        """Notes a failure. Returns whether to look the leader up now: at an election thousands of partitions may be
+        """Note a failure. Returns whether to look the leader up now: at an election thousands of partitions may be
         refused at once, and one look-up does for all."""
         failures = self._failures.get(partition, 0)
         self._failures[partition] = failures + 1
@@ -246,7 +246,7 @@ class FollowedLeaders(Generic[AnyLink]):
             self._links[leader].unfollow(partition)
 
     def take_all(self) -> list[AnyLink]:
-        """Takes all links away: they belong to a life of the broker that is over."""
+        """Take all links away: they belong to a life of the broker that is over."""
         links = list(self._links.values())
         self._links.clear()
         self._leader_of.clear()
@@ -254,7 +254,7 @@ class FollowedLeaders(Generic[AnyLink]):
 
 
 def ask(end: FollowerEnd, due: Iterable[TopicPartition], find: FindPartition, wake: Callable[[], None]) -> None:
-    """Puts the fetches of these partitions into the end's next frames. A replica may have nothing to fetch, or be gone.
+    """Put the fetches of these partitions into the end's next frames. A replica may have nothing to fetch, or be gone.
 
     wake: called once a partition has been asked that another thread had.
     """
@@ -310,7 +310,7 @@ def take(
     *,
     clock_ms: Clock,
 ) -> None:
-    """Takes the leader's answer into the replica: now, or from a copy once another thread gives the partition back."""
+    """Take the leader's answer into the replica: now, or from a copy once another thread gives the partition back."""
 
     def taking(records: LogSlice | None) -> Callable[[ReplicaLoop], None]:
         return lambda replica: then(_timed(clock_ms, partial(_taken, end, fetch, answer, records, replica)))
@@ -385,7 +385,7 @@ class LeaderEnd:
         self._quiet_until_ms = 0.0
 
     def ready(self, partition: TopicPartition) -> bool:
-        """Returns whether it is the only one: whoever is told of the first will find those that come until it looks."""
+        """Return whether it is the only one: whoever is told of the first will find those that come until it looks."""
         is_first = not self._ready
         self._ready[partition] = None
         return is_first
@@ -397,7 +397,7 @@ class LeaderEnd:
         return self._waiting.pop(partition, None)
 
     def sends(self, partition: TopicPartition, records: Records | None) -> bool:
-        """Notes what an answer has. Returns whether the answer before it had records from the same offset: then they
+        """Note what an answer has. Returns whether the answer before it had records from the same offset: then they
         did not reach the follower whole."""
         if records is None:
             return False
@@ -421,7 +421,7 @@ class LeaderEnd:
         return bool(self._ready)
 
     def take_ready(self) -> list[TopicPartition]:
-        """Takes those to be answered next; none if only a sign of life is due."""
+        """Take those to be answered next; none if only a sign of life is due."""
         taken = list(self._ready)[:ANSWERS_PER_SEND_MAX]
         for partition in taken:
             del self._ready[partition]
@@ -468,7 +468,7 @@ class FollowerConnections(Generic[Carrier]):
         return self._current.get(follower)
 
     def joined(self, connection: Carrier) -> Carrier | None:
-        """Returns the connection that it replaces. StaleBrokerEpoch: its follower has registered again since."""
+        """Return the connection that it replaces. StaleBrokerEpoch: its follower has registered again since."""
         end = connection.end
         known = self._current.get(end.follower)
         if known is not None and known.end.broker_epoch > end.broker_epoch:
@@ -488,7 +488,7 @@ class FollowerConnections(Generic[Carrier]):
         now_ms: int,
         refused: Callable[[ReplicationError], None],
     ) -> None:
-        """Takes a fetch in. refused: called if the fetch is to be answered by an error, at once."""
+        """Take a fetch in. refused: called if the fetch is to be answered by an error, at once."""
         end = connection.end
         try:
             partition = self._find(fetch.topic_partition)
@@ -508,7 +508,7 @@ class FollowerConnections(Generic[Carrier]):
         partition.do(came)
 
     def answer(self, connection: Carrier, name: TopicPartition, say: Callable[[FetchAnswer], None]) -> None:
-        """Calls `say` with the answer; not at all if the fetch has been answered, or came over another connection."""
+        """Call `say` with the answer; not at all if the fetch has been answered, or came over another connection."""
         end = connection.end
         try:
             partition = self._find(name)

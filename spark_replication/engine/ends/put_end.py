@@ -296,7 +296,7 @@ class PutEnd:
         return None if oldest is None else oldest.deadline_ms
 
     def take_known(self) -> list[PendingPut]:
-        """Takes the answers that are known: each once, with its outcome."""
+        """Take the answers that are known: each once, with its outcome."""
         self._is_woken = False  # before the look, so that an answer that is filled after it wakes the loop again
         found = []
         while self._filled:

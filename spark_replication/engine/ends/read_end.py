@@ -102,7 +102,7 @@ class ReadEnd:
             self._wake()
 
     def go_on(self, bytes_max: int) -> bool:
-        """Looks at the next question that is due, for so many bytes or a single batch. False: none is, or an answer is
+        """Look at the next question that is due, for so many bytes or a single batch. False: none is, or an answer is
         being made."""
         self._take_woken()
         self._expire()

@@ -20,7 +20,7 @@ class SlowDisks:
         return bool(self._slow_until_ms) and self._slow_until_ms.get(partition, 0.0) > now_ms
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float, *, wrote: bool) -> None:
-        """Notes how long something took, without the time in which it waited for its turn. What wrote nothing does not
+        """Note how long something took, without the time in which it waited for its turn. What wrote nothing does not
         show that the disk is fast."""
         if took_ms >= SLOW_MS:
             self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS

@@ -39,7 +39,7 @@ class CopyThrottle:
         return self._bucket.bytes_per_second != NO_LIMIT
 
     def configure(self, bytes_per_second: int) -> None:
-        """Sets the limit from now on. Without a limit nobody waits."""
+        """Set the limit from now on. Without a limit nobody waits."""
         with self._lock:
             self._bucket = throttle.limited(self._bucket, bytes_per_second)
             if bytes_per_second == NO_LIMIT:
@@ -49,7 +49,7 @@ class CopyThrottle:
                         self._links.ready(follower, partition)
 
     def wait(self, follower: BrokerId, partition: TopicPartition, now_ms: int) -> None:
-        """Queues a fetch that has something to get: FollowerLinks.ready is called when its turn comes."""
+        """Queue a fetch that has something to get: FollowerLinks.ready is called when its turn comes."""
         with self._lock:
             if not self.limits:  # the limit has gone since the caller looked
                 self._links.ready(follower, partition)
@@ -69,7 +69,7 @@ class CopyThrottle:
             self._give_turns()
 
     def take(self, follower: BrokerId, partition: TopicPartition) -> int | None:
-        """Ends the wait. Returns how many bytes the follower may be sent, if this is its turn: then call `sent`."""
+        """End the wait. Returns how many bytes the follower may be sent, if this is its turn: then call `sent`."""
         with self._lock:
             waiting = self._waiting.get(follower)
             if waiting is not None:
@@ -80,7 +80,7 @@ class CopyThrottle:
             return grant.allowed if grant is not None and grant.partition == partition else None
 
     def sent(self, follower: BrokerId, partition: TopicPartition, count: int) -> None:
-        """Ends the turn, in which `count` bytes were sent, and gives the next one."""
+        """End the turn, in which `count` bytes were sent, and give the next one."""
         with self._lock:
             grant = self._grants.get(follower)
             if grant is not None and grant.partition == partition:

@@ -27,7 +27,7 @@ class Damage:
         self.batches: tuple[DamagedBatch, ...] = ()
 
     def look(self, start: Offset, end: Offset) -> tuple[DamagedBatch, ...]:
-        """Reads the batches of [start, end), each by itself. Returns those that are damaged."""
+        """Read the batches of [start, end), each by itself. Returns those that are damaged."""
         found = tuple(self._log.damaged(start, end))
         others = (known for known in self.batches if known.last_offset < start or known.base_offset >= end)
         known = sorted((*others, *found), key=lambda batch: batch.base_offset)
@@ -35,7 +35,7 @@ class Damage:
         return found
 
     def look_again(self) -> tuple[DamagedBatch, ...]:
-        """Reads what is known as damaged once more. Returns what still is."""
+        """Read what is known as damaged once more. Returns what still is."""
         for batch in self.batches:
             self.look(batch.base_offset, batch.last_offset + 1)
         return self.batches
@@ -50,7 +50,7 @@ class Damage:
             )
 
     def mend(self, batch: DamagedBatch, data: bytes) -> None:
-        """Writes a batch again, and reads it. Raises the error that keeps it damaged."""
+        """Write a batch again, and read it. Raises the error that keeps it damaged."""
         try:
             self._log.mend(batch, data)
         finally:

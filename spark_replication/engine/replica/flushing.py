@@ -61,7 +61,7 @@ class Flushing:
         self._log.end_flush(failed)
 
     def begin(self) -> None:
-        """Begins to flush all that is not on the disk, unless a flush is running."""
+        """Begin to flush all that is not on the disk, unless a flush is running."""
         if self._running:
             return
         with suppress(StorageFailed):  # the log is offline, and refuses whoever writes

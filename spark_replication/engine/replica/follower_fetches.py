@@ -28,7 +28,7 @@ class FollowerFetches:
         self.is_news = False
 
     def came(self, by: BrokerId, fetch: FetchPartition) -> None:
-        """Takes a fetch in, in place of the follower's earlier one."""
+        """Take a fetch in, in place of the follower's earlier one."""
         self._let_go(by)
         self._told.discard(by)
         self._fetches[by] = fetch
@@ -60,7 +60,7 @@ class FollowerFetches:
                 self.ready(by)
 
     def reached(self, high_watermark: Offset) -> None:
-        """Makes fetches ready that do not know this high watermark. A fetch that waits for its turn hears of it
+        """Make fetches ready that do not know this high watermark. A fetch that waits for its turn hears of it
         then."""
         self.is_news = False
         for by, fetch in sorted(self._fetches.items()):
@@ -71,13 +71,13 @@ class FollowerFetches:
         self.answer(self._fetches)
 
     def answer(self, followers: Iterable[BrokerId]) -> None:
-        """Makes the fetches of these followers ready, if they have any."""
+        """Make the fetches of these followers ready, if they have any."""
         for by in sorted(self._fetches.keys() & followers):
             self._let_go(by)
             self.ready(by)
 
     def take(self, by: BrokerId) -> tuple[FetchPartition, int | None] | None:
-        """Takes the fetch that is to be answered, and how many bytes its turn allows, if it had to wait for one. Then
+        """Take the fetch that is to be answered, and how many bytes its turn allows, if it had to wait for one. Then
         call `sent`. None if the fetch has been answered."""
         fetch = self._fetches.pop(by, None)
         if fetch is None:

@@ -29,11 +29,11 @@ class FollowerRole:
         return (self.part.leader, self.part.leader_epoch) == (state.leader, state.leader_epoch)
 
     def commanded(self, command: PartitionCommand) -> None:
-        """Takes in a command of the same leader and leader epoch."""
+        """Take in a command of the same leader and leader epoch."""
         self.part = replace(self.part, partition_epoch=command.partition_epoch, created=command.state.created)
 
     def stop(self) -> None:
-        """Follows nobody from here on: no answer changes the log."""
+        """Follow nobody from here on: no answer changes the log."""
         self.part = replace(self.part, leader=None)
         self._asked = None
 
@@ -57,8 +57,8 @@ class FollowerRole:
         return self._asked
 
     def answered(self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None) -> None:
-        """Takes the leader's answer in: cuts what diverges from the leader's log, or appends the same bytes (F1, F2),
-        and forgets what the leader has forgotten.
+        """Take the leader's answer in: cut what diverges from the leader's log, or append the same bytes (F1, F2), and
+        forget what the leader has forgotten.
 
         fetch: the very object that `next_fetch` returned last. An answer to an earlier fetch, or of another leader
         epoch, is ignored: the log may have grown since, and the leader counts on that.

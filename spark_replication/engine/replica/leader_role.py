@@ -62,16 +62,16 @@ class LeaderRole:
         self._own.progress.wake()
 
     def goes_on(self, leading: Leading) -> None:
-        """Leads on at a later leader epoch."""
+        """Lead on at a later leader epoch."""
         self._take(leading)
 
     def commanded(self, command: PartitionCommand, now_ms: int) -> None:
-        """Takes in a command of this leader epoch."""
+        """Take in a command of this leader epoch."""
         told = isr.told(self.part, StoredPartition(command.state, command.partition_epoch))
         self._take(None if told is None else replica.assigned(told, command, now_ms))
 
     def end(self, why: str) -> None:
-        """Refuses all waiters, so that they ask the new leader. A later answer of ZooKeeper is ignored."""
+        """Refuse all waiters, so that they ask the new leader. A later answer of ZooKeeper is ignored."""
         self.part = replace(self.part, pending=None)
         self.refuse_waiters(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
 
@@ -111,7 +111,7 @@ class LeaderRole:
     # Followers
 
     def fetched(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> bool:
-        """Takes a follower's fetch in. False: answer it at once, whatever there is."""
+        """Take a follower's fetch in. False: answer it at once, whatever there is."""
         if fetch.topic_id != self._own.topic_id:
             return False
         asked = fetch_asked(fetch, by, broker_epoch)
@@ -213,7 +213,7 @@ class LeaderRole:
             self._take(isr.answered(self.part, change, answer))
 
     def _take(self, leading: Leading | None) -> None:
-        """Takes the leadership as core returns it, and performs what follows: acknowledgements, answers, waiting
+        """Take the leadership as core returns it, and perform what follows: acknowledgements, answers, waiting
         readers. None: this replica leads no longer."""
         if leading is None:
             self._over(f"ZooKeeper says that {self._own.partition} is led otherwise")

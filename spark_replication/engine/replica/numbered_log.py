@@ -67,7 +67,7 @@ class NumberedLog:
                 self._producers.truncated(self._log.log_end)
 
     def begin_anew(self, log_start: Offset, known: bytes) -> None:
-        """Empties the log, which then starts there. known: what the leader knows of producers below that start; empty:
+        """Empty the log, which then starts there. known: what the leader knows of producers below that start; empty:
         nothing."""
         self._known_by(known, log_start)  # raises before anything has changed if it cannot be read
         if known or self._log.saved_producers():
@@ -81,7 +81,7 @@ class NumberedLog:
                 self._producers.truncated(self._log.log_end)
 
     def forget(self, before: Offset) -> None:
-        """Removes whole segments below `before`. What is known of producers is saved first: it outlives their
+        """Remove whole segments below `before`. What is known of producers is saved first: it outlives their
         batches."""
         segments = self._log.segments()
         if len(segments) < 2 or segments[0].end > before:

@@ -159,7 +159,7 @@ class Partition:
         self._turns.post(partial(event, self.unguarded))
 
     def take(self, timeout_s: float) -> ReplicaLoop | None:
-        """Takes the partition until `give_back`. None: it was not free in time."""
+        """Take the partition until `give_back`. None: it was not free in time."""
         return self.unguarded if self._turns.take(timeout_s) else None
 
     def give_back(self) -> None:

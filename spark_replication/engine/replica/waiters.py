@@ -43,7 +43,7 @@ class Waiters:
             waiter.acknowledge(waiter.place)
 
     def refuse(self, error: ReplicationError) -> None:
-        """Refuses all of them."""
+        """Refuse all of them."""
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             waiter.acknowledge(error)
@@ -54,11 +54,11 @@ class Progress:
         self._waiting: dict[Callable[[], None], None] = {}  # in order of arrival
 
     def await_next(self, call: Callable[[], None]) -> None:
-        """Calls it once, at the next progress."""
+        """Call it once, at the next progress."""
         self._waiting[call] = None
 
     def leave(self, call: Callable[[], None]) -> None:
-        """Ends its wait. No error if it was called already."""
+        """End its wait. No error if it was called already."""
         self._waiting.pop(call, None)
 
     def wake(self) -> None:

@@ -45,7 +45,7 @@ def proven_epoch(directory: Path, *, trust_page_cache: bool) -> int | None:
 
 
 def drop_outdated(directory: Path) -> None:
-    """Drops the proofs of a life that lost data. If the disk keeps them, the epoch that they name is over once the
+    """Drop the proofs of a life that lost data. If the disk keeps them, the epoch that they name is over once the
     broker has registered."""
     try:
         drop_proofs(directory)
@@ -70,12 +70,12 @@ class StartProof:
         self._given_up = False
 
     def renew(self, epoch: int) -> None:
-        """Writes the record for this epoch. Call it after each registration."""
+        """Write the record for this epoch. Call it after each registration."""
         record = StartRecord(boot_id=boot_id(), directory_mark=self._mark, epoch=epoch)
         self._records.write("the start record", lambda: self._write(record))
 
     def give_up(self) -> bool:
-        """Drops the record for the rest of this life. False: the disk keeps it, and this process is to register
+        """Drop the record for the rest of this life. False: the disk keeps it, and this process is to register
         again."""
         if self._given_up:
             return True

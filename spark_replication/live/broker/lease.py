@@ -43,7 +43,7 @@ def holder_in(directory: Path) -> tuple[int, int]:
 
 class BrokerLease:
     def __init__(self, directory: Path, controller_epoch: int, attempt: int, *, lease_ms: int, now_ms: int) -> None:
-        """Takes the lease of this directory's broker. StaleLease: a later guardian has it."""
+        """Take the lease of this directory's broker. StaleLease: a later guardian has it."""
         self._path = directory / LEASE_FILE
         self._lock = threading.Lock()
         self._lease_ms = lease_ms
@@ -51,7 +51,7 @@ class BrokerLease:
         self.renew(controller_epoch, attempt, lease_ms=lease_ms, now_ms=now_ms)
 
     def take(self, controller_epoch: int, attempt: int) -> None:
-        """Gives the lease to whoever orders anything. StaleLease: a later guardian has it."""
+        """Give the lease to whoever orders anything. StaleLease: a later guardian has it."""
         with self._lock:
             if (controller_epoch, attempt) < self._holder:
                 raise StaleLease(
@@ -69,7 +69,7 @@ class BrokerLease:
             self._renewed_ms = self._looked_ms = now_ms
 
     def _store(self, file: LeaseFile) -> None:
-        """Writes lease.json. A full disk ends no broker: the lease then holds in this life, and the next does not know
+        """Write lease.json. A full disk ends no broker: the lease then holds in this life, and the next does not know
         it."""
         try:
             replace_file(self._path, encode(file), durable=False)

@@ -147,7 +147,7 @@ class BrokerLife:
         self._timers = (self._replica_timers, self._slow_timers, self._lease_timer)
 
     def run(self) -> None:
-        """Returns once the broker was asked to stop, and has stopped. Raises whatever else ends it."""
+        """Return once the broker was asked to stop, and has stopped. Raises whatever else ends it."""
         options = self._options
         self._security = read_security(self._settings).of_cluster(lambda: options.cluster_id)
         mode = self._settings.log_dir_mode
@@ -169,7 +169,7 @@ class BrokerLife:
         self._news.put(StopAsked("asked to stop", with_all=with_all))
 
     def fail(self, error: BaseException | None) -> None:
-        """Makes `run` raise this error."""
+        """Make `run` raise this error."""
         self._news.put(Crashed(error or RuntimeError("a thread ended")))
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
@@ -198,7 +198,7 @@ class BrokerLife:
         return None if controller is None else controller.address
 
     def shut_down(self, request: Shutdown) -> None:
-        """Begins to stop. StaleLease: a guardian that was taken over orders nothing."""
+        """Begin to stop. StaleLease: a guardian that was taken over orders nothing."""
         self._lease.take(request.controller_epoch, request.attempt)
         self.begin_stop(with_all=request.with_all)
 
@@ -226,7 +226,7 @@ class BrokerLife:
     # The steps of engine.broker.broker_host.
 
     def _done(self) -> Event:
-        """Performs the present step, and returns how it ended."""
+        """Perform the present step, and return how it ended."""
         try:
             return self._steps()[self._host.doing]()
         except ReplicationError as error:
@@ -565,7 +565,7 @@ class BrokerLife:
         self._tell(BROKER_NOTED, lambda epoch: TellNotes(broker_id=broker, broker_epoch=epoch, notes=notes))
 
     def _tell(self, action: Action[Asked, Told], told: Callable[[Epoch], Asked]) -> None:
-        """Tells the controller, under the epoch of this registration. Raises if that did not arrive."""
+        """Tell the controller, under the epoch of this registration. Raises if that did not arrive."""
         address = self.controller_address()
         epoch = self._host.epoch
         if address is None or epoch is None:
@@ -622,7 +622,7 @@ class BrokerLife:
         return StepDone()
 
     def _close(self) -> Closed:
-        """Stops serving, flushes everything, ends the registration."""
+        """Stop serving, flush everything, end the registration."""
         if self._host.wanted_to_hand_over and (led := self._loop.waiting_to_move(self._options.broker_id)):
             told = ", ".join(map(str, led[:LED_TOLD_MAX]))
             log.warning("stopping, and still leading %s (%d partitions in all)", told, len(led))

@@ -92,7 +92,7 @@ class LogUpkeep:
             self._turn()
 
     def _turn(self) -> None:
-        """Does what is due. Steps of the scrub come often, and a look costs too much for that."""
+        """Do what is due. Steps of the scrub come often, and a look costs too much for that."""
         if time.monotonic() >= self._look_at_s:
             self._look()
             self._look_at_s = time.monotonic() + LOOK_S
@@ -128,7 +128,7 @@ class LogUpkeep:
             self._report()
 
     def _note(self, damaged: dict[ReplicaOf, Partition]) -> bool:
-        """Notes and logs what is damaged. Returns whether some of it is new."""
+        """Note and log what is damaged. Returns whether some of it is new."""
         before, self._known = self._known, {}
         is_new = False
         for replica, partition in damaged.items():

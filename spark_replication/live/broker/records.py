@@ -23,13 +23,13 @@ class Records:
         self._refused: dict[str, Callable[[], None]] = {}
 
     def write(self, name: str, write: Callable[[], None]) -> bool:
-        """Writes now. False: the disk refused, and it is written later. write: may raise StorageFailed, and be
+        """Write now. False: the disk refused, and it is written later. write: may raise StorageFailed, and be
         repeated."""
         with self._lock:
             return self._write(name, write)
 
     def write_again(self) -> None:
-        """Writes everything again that was refused."""
+        """Write everything again that was refused."""
         with self._lock:
             for name, write in list(self._refused.items()):
                 self._write(name, write)

@@ -22,7 +22,7 @@ class SecretNotes:
         self._failed = ""
 
     def look(self) -> None:
-        """Tells of a change. One that did not arrive is told again at the next look."""
+        """Tell of a change. One that did not arrive is told again at the next look."""
         found = self._trouble()
         if found == self._told:
             return

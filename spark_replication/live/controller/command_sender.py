@@ -80,7 +80,7 @@ class _Messenger:
         self._client.close()
 
     def _next(self) -> Command | None:
-        """Waits for the next command. None: this life of the broker has ended."""
+        """Wait for the next command. None: this life of the broker has ended."""
         with self._changed:
             while not self._line.ended:
                 command = self._line.next(now_ms())

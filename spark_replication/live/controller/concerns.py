@@ -34,7 +34,7 @@ class Concerns:
         self._worker.start()
 
     def close(self) -> None:
-        """Begins no more looks. One that is under way ends by itself, and only its own controller's mirror hears of
+        """Begin no more looks. One that is under way ends by itself, and only its own controller's mirror hears of
         it."""
         with self._changed:
             self._worker.stop()
@@ -46,7 +46,7 @@ class Concerns:
         return name_of_dead([self._worker])
 
     def look(self, cluster: ClusterState) -> None:
-        """Begins a look if one is due, and none is under way. Called on the controller's thread, which makes the copy:
+        """Begin a look if one is due, and none is under way. Called on the controller's thread, which makes the copy:
         1.5 ms for 10,000 partitions."""
         now_s = time.monotonic()
         if now_s < self._due_s:
@@ -64,7 +64,7 @@ class Concerns:
                 self._copy = None
 
     def _next(self) -> ClusterState | None:
-        """Waits for a copy. None: it is over."""
+        """Wait for a copy. None: it is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._copy is not None)
             return None if self._is_over else self._copy

@@ -213,7 +213,7 @@ class ControllerHost:
         return self._mirror
 
     def wait_active(self) -> int:
-        """Waits until this driver commands, however long another one does. Returns the controller epoch."""
+        """Wait until this driver commands, however long another one does. Returns the controller epoch."""
         self._active.wait()
         return self.ask(lambda cluster: cluster.controller_epoch)
 
@@ -224,7 +224,7 @@ class ControllerHost:
             self._tasks.put(None)
 
     def close(self) -> None:
-        """Lets the next controller in. Brokers serve on. On any thread: if two close it, the later one waits."""
+        """Let the next controller in. Brokers serve on. On any thread: if two close it, the later one waits."""
         self._closing.set()
         self._vacant.set()
         self._tasks.put(None)
@@ -280,7 +280,7 @@ class ControllerHost:
             candidacy.after(self._performed(candidacy.instruction, candidacy.rest_ms))
 
     def _performed(self, instruction: Instruction, rest_ms: int) -> Happened:
-        """Performs the instruction. Returns the event that it ended with."""
+        """Perform the instruction. Returns the event that it ended with."""
         try:
             match instruction:
                 case Instruction.REST:
@@ -406,7 +406,7 @@ class ControllerHost:
             self._owed.answer_all(Reply(self._not_controller(maybe_written=True)))
 
     def _close_aside(self, mirror: MirrorThread) -> None:
-        """Closes the mirror on a thread of its own: its last rows may wait for Delta, and nobody waits for them
+        """Close the mirror on a thread of its own: its last rows may wait for Delta, and nobody waits for them
         (M4)."""
         closing = threading.Thread(target=mirror.close, name="mirror-closing", daemon=True)
         self._mirrors_closing = [*(each for each in self._mirrors_closing if each.is_alive()), closing]
@@ -415,7 +415,7 @@ class ControllerHost:
     def _work(
         self, loop: ControllerLoop, concerns: Concerns, dead: Sequence[Callable[[], str]], is_over: Callable[[], bool]
     ) -> None:
-        """Runs the loop until it is over. dead: each returns the name of a thread that has died, or nothing."""
+        """Run the loop until it is over. dead: each returns the name of a thread that has died, or nothing."""
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
             with contextlib.suppress(queue.Empty):
@@ -433,20 +433,20 @@ class ControllerHost:
                 tick_at_s = time.monotonic() + TICK_S
 
     def _take_log_infos(self, loop: ControllerLoop) -> None:
-        """Takes all answers about logs that have come, before anything else: an election by logs uses all of them."""
+        """Take all answers about logs that have come, before anything else: an election by logs uses all of them."""
         while not self._log_infos.empty():
             loop.take(self._log_infos.get())
         loop.go_on(now_ms())
 
     def _drain(self) -> None:
-        """Drops what an ended candidacy left: it is not for the next one."""
+        """Drop what an ended candidacy left: it is not for the next one."""
         while not self._tasks.empty():
             self._tasks.get()
         while not self._log_infos.empty():
             self._log_infos.get()
 
     def _post(self, event: Event) -> None:
-        """Queues an event for the loop."""
+        """Queue an event for the loop."""
         self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
 
     def _post_log_info(self, answer: LogInfoRead) -> None:
@@ -506,7 +506,7 @@ class ControllerHost:
         return self.ask(told)
 
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
-        """Waits until the request is done. Raises if it is refused as a whole; the answer says what of it was
+        """Wait until the request is done. Raises if it is refused as a whole; the answer says what of it was
         refused."""
         if not self.active:
             raise self._not_controller()
@@ -550,7 +550,7 @@ class ControllerHost:
         return Done()
 
     def _events(self, asked: DescribeEvents) -> ToldEvents:
-        """Reads the table: a new controller has not seen what happened before."""
+        """Read the table: a new controller has not seen what happened before."""
         if not self.active:
             raise self._not_controller()
         try:
@@ -575,7 +575,7 @@ class ControllerHost:
         return self.with_surroundings(self._last_described.of(cluster, self.address, asked.unless))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:
-        """Adds what ClusterState does not know: whether ZooKeeper answers, whether the mirror is written, and whether
+        """Add what ClusterState does not know: whether ZooKeeper answers, whether the mirror is written, and whether
         the files of secrets can be used."""
         error = None if self._mirror is None else self._mirror.error
         return replace(

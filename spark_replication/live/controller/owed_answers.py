@@ -56,7 +56,7 @@ class OwedAnswers:
             owed.set_result(reply)
 
     def answer_all(self, reply: Reply) -> None:
-        """Answers all callers. Nodes stay: the next controller loads them."""
+        """Answer all callers. Nodes stay: the next controller loads them."""
         for number in list(self._owed):
             self.answer(number, reply)
         self._paths.clear()

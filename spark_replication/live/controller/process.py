@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def _wait(driver: ControllerHost, needed_by: Path | None, unused_s: float, stopping: threading.Event) -> None:
-    """Waits until this process is to stop, or nobody has needed it for unused_s: neither a user of the ZooKeeper in
+    """Wait until this process is to stop, or nobody has needed it for unused_s: neither a user of the ZooKeeper in
     `needed_by`, nor a broker. Without needed_by, or with unused_s=0, it waits for a stop only."""
     nobody = Unused(time.monotonic())
     while not stopping.wait(LOOK_S if needed_by and unused_s else None):

@@ -21,7 +21,7 @@ class Seat:
         self._lock: DirectoryLock | None = None
 
     def take(self) -> HeldDirectory | None:
-        """Takes the seat, if it is not taken yet. None: another process has it."""
+        """Take the seat, if it is not taken yet. None: another process has it."""
         if self._lock is None:
             try:
                 self._lock = DirectoryLock.take(self._directory)

@@ -44,7 +44,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def keep(self, kept: tuple[Kept, ...]) -> None:
-        """Keeps these brokers from the next round on, and no others."""
+        """Keep these brokers from the next round on, and no others."""
         if kept != self._kept:
             log.info("keeping brokers %s: no guardian is near them", [each.broker_id for each in kept])
         self._kept = kept

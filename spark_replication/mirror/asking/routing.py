@@ -60,7 +60,7 @@ class LeaderTable:
         return partitions[partition]
 
     def refresh(self) -> None:
-        """Reads the tables. InvalidRequest: there are none. StorageFailed: they cannot be read now, and the routes
+        """Read the tables. InvalidRequest: there are none. StorageFailed: they cannot be read now, and the routes
         stay."""
         try:
             # In this order, since the mirror writes where a broker is before it writes that the broker leads.

@@ -33,7 +33,7 @@ class TableTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def done_aside(task: TableTask) -> None:
-    """Has another process do it. StorageFailed: it was not done, or not all of it."""
+    """Have another process do it. StorageFailed: it was not done, or not all of it."""
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "spark_replication.mirror.delta.aside"],

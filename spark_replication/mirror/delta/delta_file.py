@@ -83,7 +83,7 @@ class DeltaFile(Generic[Live]):
         self._writes = 0
 
     def merge(self, rows_for: Callable[[DeltaTable], pa.Table], *, as_of: int = NOT_ALL) -> None:
-        """Merges rows into the table, of each key the one that counts. StorageFailed: nothing was changed, or all of
+        """Merge rows into the table, of each key the one that counts. StorageFailed: nothing was changed, or all of
         it.
 
         rows_for: makes the rows for the version that they are merged into, at most one of a key. as_of: the zxid at
@@ -118,7 +118,7 @@ class DeltaFile(Generic[Live]):
         self._written(merge)
 
     def append(self, rows_for: Callable[[DeltaTable, int], tuple[pa.Table, int]]) -> None:
-        """Appends rows. StorageFailed: as for `merge`.
+        """Append rows. StorageFailed: as for `merge`.
 
         rows_for(opened, last): makes the rows that come after the number `last`, for this version of the table, and
         returns them with their last number.
@@ -148,18 +148,18 @@ class DeltaFile(Generic[Live]):
         self._written(remove)
 
     def forget(self, zxid: int) -> None:
-        """Removes tombstones up to this zxid."""
+        """Remove tombstones up to this zxid."""
         if not self._aside("forget", zxid):
             self.forget_here(zxid)
 
     def tidy(self, history_bytes: int) -> None:
-        """Compacts small files, and removes what is older than the history that is kept (M3)."""
+        """Compact small files, and remove what is older than the history that is kept (M3)."""
         self._writes = 0  # if it fails, it is tried again after as many writes
         if not self._aside("tidy", history_bytes):
             self.tidy_here(history_bytes)
 
     def _aside(self, work: Work, argument: int) -> bool:
-        """Has another process do it if the table is in an object store. False: this process has to."""
+        """Have another process do it if the table is in an object store. False: this process has to."""
         if not is_remote(self.uri):
             return False
         self._open = None
@@ -219,7 +219,7 @@ class DeltaFile(Generic[Live]):
         return self._writes >= WRITES_UNTIDY
 
     def open(self) -> None:
-        """Makes sure that the table is there, ours, and has all columns. Every write does so, too."""
+        """Make sure that the table is there, ours, and has all columns. Every write does so, too."""
         self._written(lambda _opened: None)
 
     def _written(self, write: Callable[[DeltaTable], None]) -> None:
@@ -263,7 +263,7 @@ class DeltaFile(Generic[Live]):
         )
 
     def _claim(self, found: DeltaTable) -> None:
-        """Makes sure that the table is this cluster's. An earlier release named the cluster only in each row."""
+        """Make sure that the table is this cluster's. An earlier release named the cluster only in each row."""
         owner = found.metadata().configuration.get(OWNER)
         if owner is None:
             if "cluster_id" in _names(found):

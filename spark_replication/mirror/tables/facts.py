@@ -87,7 +87,7 @@ class Facts:
         return oldest[0].told_ms if oldest else None
 
     def take(self) -> list[Fact]:
-        """Takes all facts, which are being written until `written` or `failed`: all of them, or none. If only the write
+        """Take all facts, which are being written until `written` or `failed`: all of them, or none. If only the write
         of their rows fails, they are written all the same."""
         facts = list(self._waiting)
         if self._lost:

@@ -88,7 +88,7 @@ class Chain:
             self._ahead.pop(row, None)
 
     def read(self, told: Iterable[tuple[str, Key, RowSeen]]) -> None:
-        """Takes in all events of other controllers that tables need not show yet, in their order."""
+        """Take in all events of other controllers that tables need not show yet, in their order."""
         self._were_shown = set(self._ahead)
         for table, key, seen in told:
             self._others_told(table, key, seen)
@@ -135,7 +135,7 @@ class Chain:
         )
 
     def _look_again(self, parts: Iterable[TablePart], look: Look) -> None:
-        """Takes rows as gone that a table has shown, and has no longer: it has forgotten their tombstones."""
+        """Take rows as gone that a table has shown, and has no longer: it has forgotten their tombstones."""
         for table in {part.table.name: part.table for part in parts}.values():
             keys = {key for name, key in self._were_shown if name == table.name}
             for key in keys - look(table, keys).keys() if keys else ():

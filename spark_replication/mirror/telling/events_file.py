@@ -29,7 +29,7 @@ class EventsFile:
         self._read_of: DeltaTable | None = None
 
     def write(self, facts: Sequence[Fact], parts: Sequence[TablePart], look: Look) -> list[Vanished]:
-        """Writes events of these facts and parts. Returns rows that a complete set has found to be gone. look: reads
+        """Write events of these facts and parts. Returns rows that a complete set has found to be gone. look: reads
         the tables as they are now."""
         vanished: list[Vanished] = []
         if not facts and all(part.batch.whole is None for part in parts):
@@ -56,7 +56,7 @@ class EventsFile:
         self.file.remove(f"at < arrow_cast('{oldest.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')")
 
     def _read_others(self, opened: DeltaTable) -> None:
-        """Reads the events whose rows may not be in their tables yet."""
+        """Read the events whose rows may not be in their tables yet."""
         shown = self._status.read(["event"])["event"].to_pylist()
         after = max((number for number in shown if number is not None), default=-1)
         found = rows_of(opened, _OTHERS, f"{named('number')} > {after}")

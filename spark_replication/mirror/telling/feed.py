@@ -108,7 +108,7 @@ class MirrorThread:
         self._tell(lambda now_ms: self._rows.confirmed(partition, topic_id, leader_epoch, now_ms))
 
     def heed(self, problems: Sequence[str]) -> None:
-        """Takes what keeps the cluster from health at present, for the table `status`."""
+        """Take what keeps the cluster from health at present, for the table `status`."""
         with self._moved:
             if self._problems != (told := tuple(problems)):
                 self._problems = told
@@ -134,7 +134,7 @@ class MirrorThread:
         return 0 if since_ms is None else max(0, now_ms() - since_ms)
 
     def flush(self, timeout_s: float) -> None:
-        """Returns once everything told before is in the tables. RequestTimedOut: it is not yet, and the thread goes
+        """Return once everything told before is in the tables. RequestTimedOut: it is not yet, and the thread goes
         on."""
         with self._moved:
             target = self._told
@@ -147,7 +147,7 @@ class MirrorThread:
                 raise RequestTimedOut(f"{self._rows.pending} rows are not in the tables at {self._path}: {reason}")
 
     def rebuild(self, timeout_s: float) -> None:
-        """Returns once everything was told anew, compared with the tables, and is in them. Raises what prevents
+        """Return once everything was told anew, compared with the tables, and is in them. Raises what prevents
         that."""
         with self._moved:
             self._wants_all, self._error = True, None
@@ -168,7 +168,7 @@ class MirrorThread:
         return not self._wants_all and self._written >= self._all_told
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Ends the thread, after one last try to write what waits. Past the timeout that goes on in the background."""
+        """End the thread, after one last try to write what waits. Past the timeout that goes on in the background."""
         with self._moved:
             self._closing = True
             self._moved.notify_all()
@@ -223,7 +223,7 @@ class MirrorThread:
         self._events.file.open()
 
     def _next_batch(self) -> Batch | None:
-        """Waits for something to write; empty if only the status is due. None: it is over."""
+        """Wait for something to write; empty if only the status is due. None: it is over."""
         with self._moved:
             while not self._rows.waiting and not self._closing:
                 self._written = self._told  # the last reports told nothing new
@@ -278,7 +278,7 @@ class MirrorThread:
             file.forget(forgets)
 
     def _tell_status(self) -> bool:
-        """Writes `status` if it is due, also if the other tables cannot be written: it says so. Not before this
+        """Write `status` if it is due, also if the other tables cannot be written: it says so. Not before this
         controller has written everything for the first time. While much waits, only with the heartbeat."""
         if time.monotonic() < self._status_due_s:
             return True

@@ -99,7 +99,7 @@ class Latest(Generic[Live]):
         return known is None or zxid > known.zxid
 
     def changed(self, row: Live, now_ms: int, *, again: bool) -> None:
-        """Takes a row, unless it or a newer one is known. again: a row that is known is compared with the table
+        """Take a row, unless it or a newer one is known. again: a row that is known is compared with the table
         anew."""
         key = self.table.key_of(row)
         if self.is_news(key, row.zxid):
@@ -121,7 +121,7 @@ class Latest(Generic[Live]):
         self._whole = whole
 
     def vanished(self, gone: Iterable[Tombstone], now_ms: int) -> None:
-        """Takes tombstones of rows that were found to be gone while a complete set is being written."""
+        """Take tombstones of rows that were found to be gone while a complete set is being written."""
         self._leaves_some = True
         for each in gone:
             if not self.knows(each.key):
@@ -147,7 +147,7 @@ class Latest(Generic[Live]):
         self._waiting.setdefault(key, now_ms)
 
     def take(self) -> TableBatch[Live]:
-        """Takes all rows that wait: they are being written until `written` or `failed`."""
+        """Take all rows that wait: they are being written until `written` or `failed`."""
         self._begin(self._waiting)
         self._writing_whole, self._whole = self._whole, None
         return self._batch()

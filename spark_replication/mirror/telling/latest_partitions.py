@@ -48,7 +48,7 @@ class LatestPartitions(Latest[PartitionRow]):
         self.put(partition, row, now_ms)
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int, now_ms: int) -> None:
-        """Takes a leader's confirmation. It says nothing of another topic of that name (E4), and may come before the
+        """Take a leader's confirmation. It says nothing of another topic of that name (E4), and may come before the
         election is told (M4)."""
         known = self._of(partition, topic_id)
         if known is None or known.command.state.leader_epoch < leader_epoch:
@@ -64,7 +64,7 @@ class LatestPartitions(Latest[PartitionRow]):
         return msgspec.structs.replace(batch, live=[self._with_confirmed(row) for row in batch.live])
 
     def deleted(self, topic: str, zxid: int, now_ms: int) -> None:
-        """Takes the topic's partitions as gone. Cost: one look at every partition; topics are deleted rarely."""
+        """Take the topic's partitions as gone. Cost: one look at every partition; topics are deleted rarely."""
         for key in [known for known in self.existing() if known[0] == topic]:
             self.gone(key, zxid, now_ms)
         self._ahead = {known: word for known, word in self._ahead.items() if known.topic != topic}
@@ -84,7 +84,7 @@ class LatestPartitions(Latest[PartitionRow]):
         return msgspec.structs.replace(row, active_epoch=newest.active_epoch)
 
     def _confirmed_ahead(self, partition: TopicPartition, command: PartitionCommand) -> int:
-        """Takes the confirmed epoch that waited for this election, or for an earlier one."""
+        """Take the confirmed epoch that waited for this election, or for an earlier one."""
         topic_id, leader_epoch = self._ahead.get(partition, NOTHING_CONFIRMED)
         if (topic_id, leader_epoch) > (command.topic_id, command.state.leader_epoch):
             return NEVER_CONFIRMED

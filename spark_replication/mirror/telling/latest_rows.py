@@ -105,13 +105,13 @@ class LatestRows:
         self._partitions.confirmed(partition, topic_id, leader_epoch, now_ms)
 
     def vanished(self, table: Latest[Any], gone: Sequence[Tombstone], origin: Origin | None, now_ms: int) -> None:
-        """Takes tombstones that a complete set led to while it is being written: so that write is not everything."""
+        """Take tombstones that a complete set led to while it is being written: so that write is not everything."""
         self.facts.follow_from(origin)
         self._writing_zxid = self._written_zxid
         table.vanished(gone, now_ms)
 
     def take(self) -> Batch:
-        """Takes a batch, which is being written until `written` or `failed`."""
+        """Take a batch, which is being written until `written` or `failed`."""
         quiet = 0 if self._brokers.pending else sum(table.quiet for table in self.tables)
         self._all_next = not self._all_next and quiet > 0 and self.pending - quiet > self._much
         if self._all_next:  # this batch is the quiet rows only, and the next one is everything

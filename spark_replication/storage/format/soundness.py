@@ -24,7 +24,7 @@ def require_shown(schema: pa.Schema) -> None:
 
 
 def _show(kind: pa.DataType) -> None:
-    """Fails as a look at a column of this type would; or where that would end the process, as nulls of a union without
+    """Fail as a look at a column of this type would; or where that would end the process, as nulls of a union without
     fields do, at any depth. So what a type is made of comes first."""
     if isinstance(kind, pa.BaseExtensionType):
         _show(kind.storage_type)

@@ -283,14 +283,14 @@ class ActionServer:
         _refuse("list_flights")
 
     def stop(self, timeout_s: float) -> None:
-        """Takes no new calls, and gives those under way `timeout_s`. A stream that its client holds open ends with the
+        """Take no new calls, and give those under way `timeout_s`. A stream that its client holds open ends with the
         process: pyarrow's shutdown would wait for it without end."""
         self._stopped.set()
         self._listening.stop(timeout_s)
         self._large.close()
 
     def shutdown(self) -> None:
-        """Takes no new calls, and waits for those under way."""
+        """Take no new calls, and wait for those under way."""
         self._stopped.set()
         self._listening.shutdown()
         self._large.close()
@@ -303,7 +303,7 @@ def host_of(peer: str) -> str:
 
 @contextmanager
 def told_to_client() -> Iterator[None]:
-    """Turns an error that is raised within into a Flight error. pyarrow would send the traceback of any other. One that
+    """Turn an error that is raised within into a Flight error. pyarrow would send the traceback of any other. One that
     nobody expected ends the call alone, unless a partition was in hand: then it ends the process (W1)."""
     try:
         yield
@@ -326,7 +326,7 @@ def _refuse(call: str) -> NoReturn:
 
 
 def call(client: KnownClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:
-    """Sends one request and returns its answer. Every failure is raised as an error of our tree."""
+    """Send one request and return its answer. Every failure is raised as an error of our tree."""
     deadline_s = time.monotonic() + timeout_ms / 1000
     try:
         client.introduce(timeout_ms / 1000)

@@ -9,7 +9,7 @@ from spark_replication.storage.format.batches import check_data
 
 
 def copy_of(find: FindPartition, wanted: CopyBatch) -> BatchCopy:
-    """Reads the disk without having the partition. Raises the error that says why there is no such copy here."""
+    """Read the disk without having the partition. Raises the error that says why there is no such copy here."""
     partition = find(wanted.topic_partition)
     with partition as replica:
         if replica.topic_id != wanted.topic_id:

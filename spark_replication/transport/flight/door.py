@@ -106,7 +106,7 @@ class Door:
         return 0
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """Ends the process, which gives calls under way STOP_S. If two stop it, the later one waits."""
+        """End the process, which gives calls under way STOP_S. If two stop it, the later one waits."""
         with self._lock:
             self._stopping.set()
             self._has_opened.set()
@@ -149,7 +149,7 @@ class Door:
                 self._stopping.wait(RESTART_S)
 
     def _run(self) -> int:
-        """Runs the process until it ends. Returns its exit code."""
+        """Run the process until it ends. Returns its exit code."""
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with control:
             with self._lock, theirs:

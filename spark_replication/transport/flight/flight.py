@@ -346,7 +346,7 @@ class BrokerFlightServer(ActionServer):
     def _served(
         self, stream: ReadStream, share: Share, streaming: AbstractContextManager[None]
     ) -> Iterator[BatchWithMetadata | None]:
-        """Yields None once the stream has its slot and its first look. From then on its end, whatever the cause, gives
+        """Yield None once the stream has its slot and its first look. From then on its end, whatever the cause, gives
         everything back, even if nobody asks for a batch."""
         with told_to_client(), self.meter.refusing(GET), self._reads.one(), share.stream(), streaming, closing(stream):
             stream.begin()

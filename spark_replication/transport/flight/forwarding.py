@@ -206,7 +206,7 @@ class Answerer:
         self._answered = answered
 
     def serve(self, channel: LocalChannel) -> None:
-        """Answers one call after the other, until the channel fails."""
+        """Answer one call after the other, until the channel fails."""
         while True:
             call, body = channel.receive_call()
             context = ForwardedContext(call)

@@ -48,7 +48,7 @@ class Room:
         return max(0, self._bytes_max - self._taken)
 
     def take(self, count: int, unwanted: Callable[[], bool] = lambda: False) -> None:
-        """Waits for the bytes, so not while having a partition. unwanted: whether nobody wants them any longer."""
+        """Wait for the bytes, so not while having a partition. unwanted: whether nobody wants them any longer."""
         with self._lock:
             if self._taken and self._taken + count > self._bytes_max:
                 self._wait(count, unwanted)

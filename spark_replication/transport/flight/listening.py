@@ -101,14 +101,14 @@ class Listening:
         return self._strangers.hang_up(self.port, peers)
 
     def stop(self, timeout_s: float) -> None:
-        """Takes no new calls, and gives those under way `timeout_s`. A stream that its client holds open ends with the
+        """Take no new calls, and give those under way `timeout_s`. A stream that its client holds open ends with the
         process: pyarrow's shutdown would wait for it without end."""
         ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
 
     def shutdown(self) -> None:
-        """Takes no new calls, and waits for those under way."""
+        """Take no new calls, and wait for those under way."""
         self._stopped.set()
         with self._changing:
             serving = self._serving

@@ -106,7 +106,7 @@ class AnswerQueue:
         self._changed.set()
 
     def write(self, writer: MetadataWriter) -> None:
-        """Writes answers until all are written, or the client is gone."""
+        """Write answers until all are written, or the client is gone."""
         try:
             while self._pending or not self._complete:
                 # Cleared before the look, so that an answer that is filled after it wakes this thread again.
@@ -143,7 +143,7 @@ class AnswerQueue:
             answer.fill(unconfirmed(self._timeout_ms))
 
     def _take(self) -> list[PendingAnswer]:
-        """Takes the answers that are to be written now, which makes room."""
+        """Take the answers that are to be written now, which makes room."""
         with self._lock:
             known = self._known()
             for answer in known:
@@ -189,7 +189,7 @@ class QueueTogether(AnswerQueue):
         super().filled(answer)
 
     def _known(self) -> list[PendingAnswer]:
-        """Drains at most as many as were filled on entry. Drops duplicates, and answers that were written already."""
+        """Drain at most as many as were filled on entry. Drop duplicates, and answers that were written already."""
         found = {answer.number: answer for answer in (self._filled.popleft() for _ in range(len(self._filled)))}
         return [answer for number, answer in found.items() if number in self._pending]
 

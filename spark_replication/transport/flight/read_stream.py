@@ -76,13 +76,13 @@ class ReadStream:
         self._first: LogLook | None = None
 
     def begin(self) -> None:
-        """Takes the first look, so that a request that cannot be served is refused as a whole. Then call `close` in the
+        """Take the first look, so that a request that cannot be served is refused as a whole. Then call `close` in the
         end."""
         self._pace(0)
         self._first = self._look()
 
     def close(self) -> None:
-        """Gives back the room, and waits for no progress any longer."""
+        """Give back the room, and wait for no progress any longer."""
         self._give_back()
         partition, self._waits_at = self._waits_at, None
         if partition is not None:
@@ -139,7 +139,7 @@ class ReadStream:
             self._room.give_back(count)
 
     def _wait(self) -> bool:
-        """Waits until something is new. False: it took too long, the consumer is gone, or there is nothing to wait
+        """Wait until something is new. False: it took too long, the consumer is gone, or there is nothing to wait
         for."""
         if self._done() or not self._ticket.max_wait_ms:
             return False
@@ -158,7 +158,7 @@ class ReadStream:
         return nothing, to_json(position)
 
     def _deliver(self, records: LogSlice, offset: Offset, high_watermark: Offset) -> Iterable[BatchWithMetadata]:
-        """Delivers all of a slice in one step, unless its batches lack columns. Flight asks for each batch on a thread
+        """Deliver all of a slice in one step, unless its batches lack columns. Flight asks for each batch on a thread
         that is new to Python every time. The first call of a function takes 25 µs there: more than everything else
         about a small batch."""
         if records.schema != self._head:

@@ -85,7 +85,7 @@ class Strangers:
                     del self._counts[principal]
 
     def look(self, port: int) -> None:
-        """Hangs up on strangers at this port, if descriptors run out."""
+        """Hang up on strangers at this port, if descriptors run out."""
         if are_scarce():
             self._spare.give()
             hung_up = self._lines.come(port, self._hang_up_on_strangers(port))
@@ -97,7 +97,7 @@ class Strangers:
         self._spare.give()
 
     def hang_up(self, port: int, peers: Container[str]) -> int:
-        """Hangs up on these peers at this port: all that they have open there ends. Returns how many there were."""
+        """Hang up on these peers at this port: all that they have open there ends. Returns how many there were."""
         self._spare.give()
         hung_up = _hang_up(port, lambda peer: peer in peers)
         self._spare.keep()

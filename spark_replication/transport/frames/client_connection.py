@@ -41,7 +41,7 @@ class ClientConnection(Connected):
         self._waits_until_ms = 0.0
 
     def begin(self) -> None:
-        """Joins the loop. The client's first frames may have come with its handshake."""
+        """Join the loop. The client's first frames may have come with its handshake."""
         if self._loop.add(self):
             self.outbox.put(encoded(self._client.welcome))
             self._loop.perform(self, self._came_before)

@@ -23,7 +23,7 @@ from spark_replication.storage.format.index import encode_entry
 
 
 def loaded(looked: LogLook, find: Callable[[], Partition], ticket: ReadTicket) -> LogLook:
-    """Reads the records into memory, and checks them. The disk is read without having the partition, so that producers
+    """Read the records into memory, and check them. The disk is read without having the partition, so that producers
     do not wait for this reader's disk. What was found may have been cut by then: if it does not read well, it is found
     and read again while nobody else has the partition. What does not read well then is damaged: StorageFailed."""
     if looked.records is None:

@@ -57,7 +57,7 @@ class ReadRoom:
         return max(1, min(READ_BYTES, (self._bytes_max - self._bytes) // ROOM_SHARE))
 
     def take(self, connection: ReaderConnection, count: int) -> bool:
-        """Takes so much. Returns False if there is no room: the connection's turn comes once there is."""
+        """Take so much. Returns False if there is no room: the connection's turn comes once there is."""
         if self._bytes >= self._bytes_max:
             self._waiting[connection] = None
             return False
@@ -114,7 +114,7 @@ class ReaderConnection(ClientConnection):
         self._end.asked(received.frame)
 
     def do_due(self, now_ms: float) -> float:
-        """Looks at one question, so that other connections have their turns between two answers."""
+        """Look at one question, so that other connections have their turns between two answers."""
         self._flush()
         if self.outbox:
             return math.inf

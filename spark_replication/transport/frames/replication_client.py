@@ -95,7 +95,7 @@ class ReplicationClient:
         self._links = FollowedLeaders(lambda leader: FollowedLeader(self, leader, self._broker_epoch))
 
     def registered(self, broker_epoch: int) -> None:
-        """Ends the connections of an earlier life of this broker: each connection says which life it belongs to. Not
+        """End the connections of an earlier life of this broker: each connection says which life it belongs to. Not
         while having a partition, since this waits for the loop."""
         self.loop.call(partial(self._begin, broker_epoch), CLOSE_TIMEOUT_S)
 
@@ -111,7 +111,7 @@ class ReplicationClient:
         self.loop.post(partial(self._links.unfollow, partition))
 
     def close(self) -> None:
-        """Ends all connections. Not on the loop, which this waits for."""
+        """End all connections. Not on the loop, which this waits for."""
         self.registered(-1)
 
 
@@ -223,7 +223,7 @@ class FollowedLeader:
     # The leader's address.
 
     def look_up(self, refused: FollowedConnection) -> None:
-        """Looks the leader's address up, after a refusal over that connection."""
+        """Look the leader's address up, after a refusal over that connection."""
         thread = threading.Thread(target=self._find, args=(refused,), name="replication-look-up", daemon=True)
         with contextlib.suppress(RuntimeError):  # the process may have no more threads: the next refusal tries again
             thread.start()
@@ -265,7 +265,7 @@ class FollowedConnection(Connected):
             self._client.loop.perform(self, self.came)  # no poll reports what came with the last bytes of the handshake
 
     def came(self) -> None:
-        """Takes everything that has come before it fetches again: what is fetched together is answered together."""
+        """Take everything that has come before it fetches again: what is fetched together is answered together."""
         until_ms = moment_ms()
         taken = self._taking.go_on(until_ms)
         while not self._taking and taken < RECEIVED_BYTES_MAX:

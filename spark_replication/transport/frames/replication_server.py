@@ -110,7 +110,7 @@ class ReplicationServer:
         reads: Reads,
         now_ms: Callable[[], int],
     ) -> None:
-        """Listens at once, on a port that the system chooses; serves from `start` on."""
+        """Listen at once, on a port that the system chooses; serve from `start` on."""
         rights.security.require_may_bind(host)
         self.loop = loop
         self.aside = aside
@@ -369,7 +369,7 @@ class FollowerConnection(Connected):
         self._warm: deque[FetchAnswer] = deque()
 
     def begin(self) -> None:
-        """Joins the loop after the handshake, with which the first fetches may have come."""
+        """Join the loop after the handshake, with which the first fetches may have come."""
         if self._loop.add(self):
             self._loop.perform(self, self._join)
 

@@ -52,7 +52,7 @@ class SharedKey:
         self._key = key
 
     def proof(self, side: Side, hello: Hello, server_nonce: bytes) -> bytes:
-        """Proves that this side has the key, for this connection only: for this server, and this life of a follower."""
+        """Prove that this side has the key, for this connection only: for this server, and this life of a follower."""
         return hmac.digest(self._key, said(side, hello, server_nonce), "sha256")
 
     def proven(self, proof: bytes, side: Side, hello: Hello, server_nonce: bytes) -> bool:

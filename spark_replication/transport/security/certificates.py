@@ -80,7 +80,7 @@ class Certificates:
             return self._made
 
     def look(self) -> bool:
-        """Looks at the files at once. Returns whether they have changed."""
+        """Look at the files at once. Returns whether they have changed."""
         changed = [each.look() for each in (self._ca, self._own)]
         return any(changed)
 

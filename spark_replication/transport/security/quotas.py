@@ -104,7 +104,7 @@ class Quotas:
         return known if known.bytes_per_second == limit else throttle.limited(known, limit)
 
     def waits(self, caller: Caller, wait: Wait) -> None:
-        """Counts a wait, and logs it unless the log has said so a moment ago."""
+        """Count a wait, and log it unless the log has said so a moment ago."""
         with self._lock:
             self._throttled_ms[wait.quota] += wait.ms
         if self._lines.come((caller.name, wait.quota)):
@@ -138,7 +138,7 @@ class Share:
         self._caller = caller
 
     def take(self, kind: Rate, count: int) -> None:
-        """Counts what the caller has taken."""
+        """Count what the caller has taken."""
         limit = self._quotas.limit(self._caller, kind)
         if limit is not None:
             self._quotas.take(self._caller.name, kind, limit, count)
@@ -162,13 +162,13 @@ class Share:
         return longest
 
     def pause(self, *kinds: Rate, until: threading.Event, unwanted: Callable[[], bool]) -> None:
-        """Waits on this thread until the caller may take more of each, or `until` is set, or nobody wants it."""
+        """Wait on this thread until the caller may take more of each, or `until` is set, or nobody wants it."""
         while not unwanted() and (wait := self.wait(*kinds)) is not None:
             if until.wait(wait.ms / 1000):
                 return
 
     def request(self) -> None:
-        """Counts a request. Raises Overloaded if the caller is to wait."""
+        """Count a request. Raises Overloaded if the caller is to wait."""
         wait = self.wait("request_rate")
         if wait is not None:
             raise Overloaded(
@@ -178,7 +178,7 @@ class Share:
         self.take("request_rate", 1)
 
     def stream(self) -> AbstractContextManager[None]:
-        """Has one more stream open. Raises Overloaded if it has too many."""
+        """Have one more stream open. Raises Overloaded if it has too many."""
         return self._quotas.stream(self._caller)
 
 

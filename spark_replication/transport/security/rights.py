@@ -55,7 +55,7 @@ class Rights:
         return caller.is_of_cluster or not self._super_users or caller.name in self._super_users
 
     def seen_by(self, caller: Caller) -> Sees:
-        """Tells which topics it may see."""
+        """Tell which topics it may see."""
         if self.sees_all(caller):
             return lambda _topic: True
         return lambda topic: self.allow(caller, Need("describe", topic))
@@ -93,7 +93,7 @@ class Rights:
         return LOOK_MS if caller.mark or caller.ca else math.inf
 
     def guarded(self, find: FindPartition, caller: Caller, right: Right) -> FindPartition:
-        """Finds partitions for this caller, which needs this right on their topics."""
+        """Find partitions for this caller, which needs this right on their topics."""
         check = self.check_of(caller, right)
 
         def found(partition: TopicPartition) -> Partition:

@@ -50,7 +50,7 @@ class Acceptor:
         return None
 
     def pause(self, why: str) -> None:
-        """Waits before the next accept, since the process has run out of something."""
+        """Wait before the next accept, since the process has run out of something."""
         now_s = time.monotonic()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + LOG_S
@@ -58,7 +58,7 @@ class Acceptor:
         self._closed.wait(PAUSE_S)
 
     def close(self) -> None:
-        """Makes `next` return None, once the listener is shut down as well."""
+        """Make `next` return None, once the listener is shut down as well."""
         self._closed.set()
 
     def _hang_up_on_one(self) -> None:

@@ -92,7 +92,7 @@ class FrameReceiver:
         return frame
 
     def receive(self) -> list[ReceivedFrame]:
-        """Makes one recv. Returns the frames that are complete after it, perhaps none. BrokerNotAvailable: the peer has
+        """Make one recv. Returns the frames that are complete after it, perhaps none. BrokerNotAvailable: the peer has
         closed."""
         self._make_room()
         self._receive_some()
@@ -141,7 +141,7 @@ class FrameReceiver:
         return ReceivedFrame(frame, self._view[body : self._start + length])
 
     def _make_room(self) -> None:
-        """Makes room for the rest of the frame at `start`, and for what comes behind it. A frame that is larger than
+        """Make room for the rest of the frame at `start`, and for what comes behind it. A frame that is larger than
         all before gets its room as it comes, twice what has come at a time: its length alone takes no memory."""
         left = self._view[self._start : self._filled]
         length = self._frame_length()
@@ -157,7 +157,7 @@ class FrameReceiver:
             self._move_to_front()
 
     def free(self) -> None:
-        """Gives its memory back, whoever still refers to this. Nothing is received any more."""
+        """Give its memory back, whoever still refers to this. Nothing is received any more."""
         self._view = memoryview(b"")
         self._start = self._filled = 0
 
@@ -235,7 +235,7 @@ class StoredBatches(NamedTuple):
 
     @classmethod
     def of(cls, told: FetchedPartition | ReadAnswerFrame, payload: memoryview, answer: str) -> StoredBatches | None:
-        """Returns None if no batches follow. answer: names it, for an error."""
+        """Return None if no batches follow. answer: names it, for an error."""
         data_at = told.schema_bytes + told.entry_bytes
         if data_at + told.data_bytes != len(payload) or told.entry_bytes % ENTRY_BYTES:
             raise InvalidRequest(f"{answer} does not describe its payload of {len(payload)} bytes")
@@ -255,7 +255,7 @@ def sendable(records: Records) -> Records:
 
 
 def send(connection: Channel, parts: Iterable[Part]) -> None:
-    """Sends all of it, over a blocking connection."""
+    """Send all of it, over a blocking connection."""
     outbox = Outbox(connection)
     outbox.put(parts)
     outbox.flush()
@@ -277,7 +277,7 @@ class Outbox:
         self._parts.extend(parts)
 
     def flush(self) -> None:
-        """Sends everything over a blocking connection, and as much as the socket takes over a non-blocking one."""
+        """Send everything over a blocking connection, and as much as the socket takes over a non-blocking one."""
         with contextlib.suppress(BlockingIOError):
             if isinstance(self._connection, TlsChannel):
                 self._connection.flush()
@@ -305,7 +305,7 @@ class Outbox:
             self._parts.popleft()
 
     def _send_stored(self, stored: StoredBytes) -> None:
-        """Sends bytes from a file. Their count was promised, so zeros are sent for what cannot be read: the receiver
+        """Send bytes from a file. Their count was promised, so zeros are sent for what cannot be read: the receiver
         finds out by the checksums, and the connection goes on for all other partitions."""
         if isinstance(self._connection, TlsChannel):
             count = self._connection.send_stored(stored, self._sent)
@@ -333,6 +333,6 @@ def tune(connection: socket.socket) -> None:
 
 
 def hang_up(connection: Channel) -> None:
-    """Ends the connection for whoever waits on it, on any thread. Its owner still has to close it."""
+    """End the connection for whoever waits on it, on any thread. Its owner still has to close it."""
     with contextlib.suppress(OSError):  # the peer has ended it already
         connection.shutdown(socket.SHUT_RDWR)

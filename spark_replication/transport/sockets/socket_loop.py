@@ -59,7 +59,7 @@ class Connected(ABC):
 
     @abstractmethod
     def turn(self, now_ms: float) -> float:
-        """Does what is due. Returns when the next turn is due, if nothing happens until then."""
+        """Do what is due. Returns when the next turn is due, if nothing happens until then."""
 
     @abstractmethod
     def ended(self, error: OSError | ReplicationError) -> None:
@@ -103,7 +103,7 @@ class SocketLoop:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Ends the thread. Calls that are posted after this are not made."""
+        """End the thread. Calls that are posted after this are not made."""
         self.post(self._stop)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -142,7 +142,7 @@ class SocketLoop:
                 os.eventfd_write(self._wake, 1)
 
     def call(self, call: Callable[[], None], timeout_s: float) -> bool:
-        """Posts the call and waits for it. The caller holds nothing that the loop may wait for. Returns whether it was
+        """Post the call and wait for it. The caller holds nothing that the loop may wait for. Returns whether it was
         made in time: it is not made where the loop has ended."""
         done = threading.Event()
         is_made = False
@@ -164,7 +164,7 @@ class SocketLoop:
     # On its thread.
 
     def add(self, connection: Connected) -> bool:
-        """Looks after it from now on. Returns False if that cannot be done: then it has ended."""
+        """Look after it from now on. Returns False if that cannot be done: then it has ended."""
         try:
             self._epoll.register(connection.number, select.EPOLLIN)
         except OSError as error:
@@ -175,12 +175,12 @@ class SocketLoop:
         return True
 
     def at(self, due_ms: float, call: Callable[[], None]) -> None:
-        """Makes the call at `due_ms`, by time.monotonic."""
+        """Make the call at `due_ms`, by time.monotonic."""
         self._timers_set += 1
         heapq.heappush(self._timers, (due_ms, self._timers_set, call))
 
     def touch(self, connection: Connected) -> None:
-        """Gives it a turn soon. Within its own turn this does nothing: a turn looks at everything anyway."""
+        """Give it a turn soon. Within its own turn this does nothing: a turn looks at everything anyway."""
         self._touched[connection.number] = None
 
     def end(self, connection: Connected, error: OSError | ReplicationError) -> None:
@@ -268,7 +268,7 @@ class SocketLoop:
             self.touch(connection)
 
     def perform(self, connection: Connected, perform: Callable[[], None]) -> None:
-        """Makes a call for this connection. An error of the call ends the connection."""
+        """Make a call for this connection. An error of the call ends the connection."""
         try:
             perform()
         except (OSError, ReplicationError) as error:

@@ -33,7 +33,7 @@ class Taking:
         self._left.extend(frames)
 
     def go_on(self, until_ms: float) -> int:
-        """Takes frames until then. Returns how many bytes came with them."""
+        """Take frames until then. Returns how many bytes came with them."""
         taken = 0
         while self._left and loop_ms() < until_ms:
             received = self._left.popleft()

@@ -134,7 +134,7 @@ class TlsChannel:
         return filled
 
     def _received_into(self, room: memoryview) -> int:
-        """Receives all that has come and that there is room for; once, if the socket waits."""
+        """Receive all that has come and that there is room for; once, if the socket waits."""
         filled = 0
         # Memory may hold a record whose end had not come. So less is received: that record must fit as well.
         free = max(len(room) - RECORD_BYTES_MAX, RECEIVE_BYTES_MIN)
@@ -155,7 +155,7 @@ class TlsChannel:
         return filled
 
     def _decrypted_into(self, room: memoryview) -> int:
-        """Takes what memory holds of whole records, as far as there is room."""
+        """Take what memory holds of whole records, as far as there is room."""
         filled = 0
         read = self._tls.read
         try:
@@ -223,7 +223,7 @@ class TlsChannel:
         return bool(self._owed)
 
     def flush(self) -> None:
-        """Sends what is owed. Raises BlockingIOError if the socket does not take all of it."""
+        """Send what is owed. Raises BlockingIOError if the socket does not take all of it."""
         while self._owed:
             sent = self._connection.sendmsg(self._owed)
             while self._owed and sent >= len(self._owed[0]):
@@ -246,7 +246,7 @@ class TlsChannel:
         self._connection.shutdown(how)
 
     def close(self) -> None:
-        """Gives its memory back, too, whoever still refers to this: Python's collector could leave it for an hour
+        """Give its memory back, too, whoever still refers to this: Python's collector could leave it for an hour
         (process.memory)."""
         self._connection.close()
         self._open = None

@@ -58,7 +58,7 @@ class IsrWrites:
                 then(IsrUnanswered())
 
     def _refused(self, write: IsrWrite, then: Then, topic_id: ReadOutcome) -> None:
-        """Answers by the topic's id first: the leaderAndISR of a topic that was made again says nothing of this one."""
+        """Answer by the topic's id first: the leaderAndISR of a topic that was made again says nothing of this one."""
         if topic_id is None:
             then(IsrRefused(None))
         elif isinstance(topic_id, ReplicationError):
@@ -79,7 +79,7 @@ class IsrWrites:
             then(IsrUnanswered())
 
     def _notify_late(self, write: IsrWrite) -> None:
-        """Notifies a controller that came during the write: it may have loaded the partition just before."""
+        """Notify a controller that came during the write: it may have loaded the partition just before."""
         self._session.stat(paths.CONTROLLER, partial(self._notify_if, write))
 
     def _notify_if(self, write: IsrWrite, controller: ReadOutcome) -> None:

@@ -70,7 +70,7 @@ class BrokerStore:
         self._open()
 
     def close(self) -> None:
-        """Ends the session, which ends the registration at once. Not from a callback of this store's session."""
+        """End the session, which ends the registration at once. Not from a callback of this store's session."""
         self._unwatch_own()
         self._session.close()
 
@@ -84,7 +84,7 @@ class BrokerStore:
         return self._session.connected
 
     def listen(self, listener: Callable[[SessionState], None]) -> None:
-        """Calls the listener with changes of the present session; it must not block."""
+        """Call the listener with changes of the present session; it must not block."""
         self._session.listen(listener)
 
     # Registering.
@@ -103,7 +103,7 @@ class BrokerStore:
         files_uid: int,
         continues: int | None,
     ) -> tuple[Registration, BrokerEpoch]:
-        """Stores a new epoch, and the ephemeral node that says that this broker lives, in one multi().
+        """Store a new epoch, and the ephemeral node that says that this broker lives, in one multi().
 
         continues: the epoch that the proof of a clean end names (I8); None if there is no proof.
         DirectoryInUse: another directory is registered under this id.
@@ -137,7 +137,7 @@ class BrokerStore:
         return None if node is None or node.owner != self._session.id else node.modified_ms
 
     def watch_own_registration(self, on_gone: Callable[[], None]) -> None:
-        """Calls `on_gone` once, when the node is gone or the session is lost. On any thread: it must not block."""
+        """Call `on_gone` once, when the node is gone or the session is lost. On any thread: it must not block."""
         broker, _ = self._own_registration()
         session = self._session
         once = _Once(on_gone)
@@ -152,7 +152,7 @@ class BrokerStore:
             once.call()
 
     def mark_shutting_down(self) -> None:
-        """Marks the registration, which raises its version: nobody lets this broker into an ISR, or elects it (L2,
+        """Mark the registration, which raises its version: nobody lets this broker into an ISR, or elects it (L2,
         I3)."""
         perform(self._session, Marking(*self._own_registration()))
 
@@ -257,7 +257,7 @@ class BrokerStore:
         self._isr_writes = IsrWrites(self._session, lambda: controller.current is not None)
 
     def _lost(self, session: Session) -> None:
-        """Reports the end of the registration that is watched. A registration that is only being made in that session
+        """Report the end of the registration that is watched. A registration that is only being made in that session
         fails by itself."""
         own = self._own
         if own is not None and session is self._session:

@@ -46,7 +46,7 @@ class Item:
             )
 
     def learn(self, nodes: Mapping[str, Node | None]) -> bool:
-        """Leaves out operations whose node somebody else has made or removed already. False: nothing has changed."""
+        """Leave out operations whose node somebody else has made or removed already. False: nothing has changed."""
         before = self.operations
         self._there = {
             path: nodes[path] is not None for write in self.group for path in codec_of(write).either_way(write)
@@ -86,7 +86,7 @@ def multi_of(batch: Iterable[Item], epoch_check: Check) -> list[tuple[Operation,
 
 
 def waves_of(items: Iterable[Item]) -> list[list[Item]]:
-    """Splits the items so that a group comes after earlier groups that write the same topic or partition.
+    """Split the items so that a group comes after earlier groups that write the same topic or partition.
 
     Within a wave multi()s overlap, and repeated ones come last, so there is no order within a wave.
     """

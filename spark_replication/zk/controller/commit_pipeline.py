@@ -139,7 +139,7 @@ class CommitPipeline:
         self.worker.start()
 
     def commit(self, groups: Sequence[Group], then: Then) -> None:
-        """Calls `then` once, on this pipeline's thread, or at once if nothing can be stored any more. It raises for no
+        """Call `then` once, on this pipeline's thread, or at once if nothing can be stored any more. It raises for no
         group: an error would end the controller for what one group holds."""
         commit = _Commit([], {}, then, len(groups))
         for number, group in enumerate(groups):
@@ -161,7 +161,7 @@ class CommitPipeline:
         then(answers)
 
     def depose(self) -> bool:
-        """Answers Deposed from now on; multi()s in flight are answered as ZooKeeper decides. False: it was deposed
+        """Answer Deposed from now on; multi()s in flight are answered as ZooKeeper decides. False: it was deposed
         already."""
         with self._lock:
             if self._deposed:
@@ -184,7 +184,7 @@ class CommitPipeline:
             commit.then([commit.answers.get(number, Deposed()) for number in range(commit.group_count)])
 
     def _store(self, wave: Sequence[Item], answers: dict[int, GroupAnswer]) -> None:
-        """Stores a wave, until each of its items has an answer."""
+        """Store a wave, until each of its items has an answer."""
         waiting = deque(_Batch(items, self._epoch_check) for items in pack(wave))
         in_flight = 0
         while waiting or in_flight:
@@ -208,7 +208,7 @@ class CommitPipeline:
         self._answered.put((batch, outcome))
 
     def _take_when(self, batch: _Batch, of_created: bool, outcome: ReadOutcome) -> None:  # noqa: FBT001 (in a partial)
-        """Takes the stat of a node that this multi() created (None: it is gone already), or of a removed node's
+        """Take the stat of a node that this multi() created (None: it is gone already), or of a removed node's
         parent."""
         if isinstance(outcome, ReplicationError):
             self._answered.put((batch, outcome))
@@ -218,7 +218,7 @@ class CommitPipeline:
             self._answered.put((batch, _of_created(outcome) if of_created else _When(outcome.children_zxid)))
 
     def _drain(self, in_flight: int) -> None:
-        """Waits for the answers in flight, so that none of them is taken for one of the next commit."""
+        """Wait for the answers in flight, so that none of them is taken for one of the next commit."""
         for _ in range(in_flight):
             self._answered.get()
 
@@ -247,7 +247,7 @@ class CommitPipeline:
                 batch.made[path] = Made(made.version, *when)
 
     def _settle(self, batch: _Batch, outcome: MultiOutcome | _When, answers: dict[int, GroupAnswer]) -> _Batch | None:
-        """Answers what can be answered. Returns the rest, which is to be sent again."""
+        """Answer what can be answered. Returns the rest, which is to be sent again."""
         match outcome:
             case Committed():
                 self._answer_stored(batch, answers)
@@ -277,7 +277,7 @@ class CommitPipeline:
     def _sort_out(
         self, batch: _Batch, culprit: Item | None, answers: dict[int, GroupAnswer], *, changed: bool = False
     ) -> _Batch | None:
-        """Looks at all groups of the multi(), not at the culprit alone: a broker's death makes hundreds of them
+        """Look at all groups of the multi(), not at the culprit alone: a broker's death makes hundreds of them
         conflict.
 
         changed: something was done about the rejection, so the next attempt may succeed.
@@ -306,7 +306,7 @@ class CommitPipeline:
         return _Batch(rest, self._epoch_check, batch.attempt + 1) if rest else None
 
     def _clear_below(self, path: str) -> bool:
-        """Removes nodes that people made below a node that is to go. False: there are none.
+        """Remove nodes that people made below a node that is to go. False: there are none.
 
         leaderAndISR nodes whose own removal failed with the rest are among them, which has the same result.
         """
@@ -332,7 +332,7 @@ class CommitPipeline:
             yield f"{path}/{name}"
 
     def _look_at_met(self, batch: _Batch, nodes: Mapping[str, Node | None]) -> None:
-        """Reports nodes of this multi() that cannot be read: nobody decides about them from now on (Z1)."""
+        """Report nodes of this multi() that cannot be read: nobody decides about them from now on (Z1)."""
         writes = [write for item in batch.items for write in item.group]
         partitions = [write.partition for write in writes if isinstance(write, PartitionWrite)]
         read = Reading(self._session)
@@ -344,7 +344,7 @@ class CommitPipeline:
             self._on_unreadable(read.unreadable)
 
     def _read_all(self, wanted: Iterable[str]) -> Mapping[str, Node | None]:
-        """Reads for as long as the session lives: without the nodes no group can be answered. A node that may not be
+        """Read for as long as the session lives: without the nodes no group can be answered. A node that may not be
         read gets a version that none of our conditions names."""
         named = list(wanted)
         while True:

@@ -62,7 +62,7 @@ class Deletions:
             return frozenset(topic for topic, up_to in self._up_to.items() if up_to < math.inf)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Forgets deletions whose marks were not found by a reading that began after they were over."""
+        """Forget deletions whose marks were not found by a reading that began after they were over."""
         with self._lock:
             for topic in topics:
                 if self._up_to.get(topic, math.inf) < math.inf:

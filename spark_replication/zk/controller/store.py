@@ -74,7 +74,7 @@ class ZooKeeperControllerStore:
         self._watches: list[NodeWatch] = []
 
     def campaign(self, id: str, host: str, port: int, held: HeldDirectory | None = None) -> LoadedCluster | None:
-        """Wins /controller and reads everything. None: another commands; try again when `watch_vacancy` says so.
+        """Win /controller and read everything. None: another commands; try again when `watch_vacancy` says so.
 
         held: the directory whose lock this process holds. A predecessor in that directory is dead, whatever its session
         says, and its node goes. An error ends the candidacy as a whole: the session is closed.
@@ -91,7 +91,7 @@ class ZooKeeperControllerStore:
             raise
 
     def watch_vacancy(self, on_vacant: Callable[[], None]) -> None:
-        """Calls `on_vacant` whenever /controller is found gone. On kazoo's thread, so it must not block."""
+        """Call `on_vacant` whenever /controller is found gone. On kazoo's thread, so it must not block."""
         self._watches.append(
             NodeWatch(self._session, paths.CONTROLLER, lambda node: on_vacant() if node is None else None)
         )
@@ -113,7 +113,7 @@ class ZooKeeperControllerStore:
         then(answers)
 
     def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | NodesUnreadable | Requested], None]) -> None:
-        """Reports to `on_event`, on threads of the store's: first the brokers as they are, then every change, and each
+        """Report to `on_event`, on threads of the store's: first the brokers as they are, then every change, and each
         request below /admin once."""
         assert self._epoch_version is not None, "watch() is for who has won"
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
@@ -127,7 +127,7 @@ class ZooKeeperControllerStore:
         return name_of_dead(part.worker for part in parts if part is not None)
 
     def resign(self) -> None:
-        """Lets the next controller in at once, and closes the session. Not from a callback of this store's session."""
+        """Let the next controller in at once, and close the session. Not from a callback of this store's session."""
         with self._lock:
             self._over = True
         self._stop()
@@ -227,7 +227,7 @@ class ZooKeeperControllerStore:
             self._depose_aside("the ZooKeeper session has ended")
 
     def _depose_aside(self, reason: str) -> None:
-        """Deposes on another thread than kazoo's: whoever is told may resign, which waits for kazoo's threads."""
+        """Depose on another thread than kazoo's: whoever is told may resign, which waits for kazoo's threads."""
         threading.Thread(target=self._depose, args=(reason,), name="controller-deposed", daemon=True).start()
 
     def _depose(self, reason: str) -> None:

@@ -133,7 +133,7 @@ class ControllerWatch:
         self._on_event(read)
 
     def _look_again(self) -> None:
-        """Reads again what could not be read: no event comes when an ACL is corrected."""
+        """Read again what could not be read: no event comes when an ACL is corrected."""
         with self._marked:
             held = sorted(self._held)
         if not held:
@@ -161,7 +161,7 @@ class ControllerWatch:
         self._delete([name for name in names if paths.isr_change(name) not in left])
 
     def _tell_left(self, left: dict[str, str]) -> None:
-        """Reports notifications that cannot be read. They stay: nobody knows which partitions they are about."""
+        """Report notifications that cannot be read. They stay: nobody knows which partitions they are about."""
         if left != self._left:
             self._left = left
             self._on_event(NodesUnreadable(paths.ISR_CHANGES, left))
