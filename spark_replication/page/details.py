@@ -34,7 +34,7 @@ COLUMNS_MAX = 500
 TYPE_CHARACTERS_MAX = 200
 
 
-class Seen(NamedTuple):
+class ShownState(NamedTuple):
     board: Board
     sizes: Sizes
     history: History
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     age: Age
 
 
-def topic_detail(seen: Seen, name: str) -> TopicDetail | None:
+def topic_detail(seen: ShownState, name: str) -> TopicDetail | None:
     found = seen.board.topic(name)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def _columns(schema: str, topic: str) -> tuple[list[tuple[str, str]], str]:
     return [(each.name, str(each.type)[:TYPE_CHARACTERS_MAX]) for each in fields], ""
 
 
-def _size(seen: Seen, topic: TopicMetadata, row: PartitionRow) -> PartitionSize:
+def _size(seen: ShownState, topic: TopicMetadata, row: PartitionRow) -> PartitionSize:
     partition = TopicPartition(topic.name, row.partition)
     told = (seen.sizes.of(partition, topic.topic_id, broker) for broker in row.replicas)
     has = [found for found in told if found is not None]
@@ -89,7 +89,7 @@ def _size(seen: Seen, topic: TopicMetadata, row: PartitionRow) -> PartitionSize:
     )
 
 
-def partition_sizes(seen: Seen, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionSize]:
+def partition_sizes(seen: ShownState, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionSize]:
     """The sizes of those of these partitions that exist."""
     found: dict[TopicPartition, PartitionSize] = {}
     for partition in partitions:
@@ -103,7 +103,7 @@ def partition_sizes(seen: Seen, partitions: Iterable[TopicPartition]) -> dict[To
     return found
 
 
-def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | None:
+def partition_detail(seen: ShownState, topic: str, number: int) -> PartitionDetail | None:
     found, metadata = seen.board.topic(topic), seen.board.metadata
     if found is None or metadata is None:
         return None
@@ -137,7 +137,7 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
     )
 
 
-def _replica(seen: Seen, metadata: Metadata, command: PartitionCommand, broker: BrokerId) -> ReplicaRow:
+def _replica(seen: ShownState, metadata: Metadata, command: PartitionCommand, broker: BrokerId) -> ReplicaRow:
     has = seen.sizes.of(command.topic_partition, command.topic_id, broker)
     return ReplicaRow(
         broker=broker,
@@ -162,7 +162,7 @@ def _role(command: PartitionCommand, broker: BrokerId) -> Role:
     return "eligible" if broker in command.state.elr else "not in sync"
 
 
-def broker_detail(seen: Seen, broker: BrokerId) -> BrokerDetail | None:
+def broker_detail(seen: ShownState, broker: BrokerId) -> BrokerDetail | None:
     row, metadata = seen.board.broker(broker), seen.board.metadata
     if row is None or metadata is None:
         return None
@@ -177,7 +177,7 @@ def broker_detail(seen: Seen, broker: BrokerId) -> BrokerDetail | None:
     )
 
 
-def _hosted(seen: Seen, command: PartitionCommand, broker: BrokerId) -> Hosted:
+def _hosted(seen: ShownState, command: PartitionCommand, broker: BrokerId) -> Hosted:
     has = seen.sizes.of(command.topic_partition, command.topic_id, broker)
     return Hosted(
         topic=command.topic,

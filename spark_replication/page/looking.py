@@ -20,7 +20,7 @@ STOP_S = 0.5
 log = logging.getLogger(__name__)
 
 
-class Look:
+class Poller:
     def __init__(
         self,
         name: str,

@@ -34,9 +34,9 @@ from spark_replication.page.answers import (
 )
 from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes
 from spark_replication.page.board import Board
-from spark_replication.page.details import Seen, broker_detail, partition_detail, partition_sizes, topic_detail
+from spark_replication.page.details import ShownState, broker_detail, partition_detail, partition_sizes, topic_detail
 from spark_replication.page.history import History
-from spark_replication.page.looking import Look
+from spark_replication.page.looking import Poller
 from spark_replication.page.recent_events import RecentEvents
 from spark_replication.page.recent_settings import RecentAcls, RecentSettings, SettingsOf
 from spark_replication.process.threads import now_ms
@@ -71,9 +71,9 @@ class Watch:
         self._sizes: Sizes = NO_SIZES
         self._health: tuple[Metadata, _Told, Health] | None = None
         self._metadata: Metadata | None = None
-        self._look = Look("page-look", self._ask_cluster, self._show, LOOK_S, seldom_s=seldom_s)
-        self._size_look = Look("page-sizes", self._ask_sizes, self._show, SIZES_S, seldom_s=seldom_s)
-        self._cause_look = Look("page-causes", self._causes.ask, lambda: None, CAUSES_S)
+        self._look = Poller("page-look", self._ask_cluster, self._show, LOOK_S, seldom_s=seldom_s)
+        self._size_look = Poller("page-sizes", self._ask_sizes, self._show, SIZES_S, seldom_s=seldom_s)
+        self._cause_look = Poller("page-causes", self._causes.ask, lambda: None, CAUSES_S)
         self._looks = (self._look, self._size_look, self._cause_look)
         self._is_kept_up = seldom_s is not None
 
@@ -199,8 +199,8 @@ class Watch:
         with self._lock:
             return broker_detail(self._seen(), broker)
 
-    def _seen(self) -> Seen:
-        return Seen(self._board, self._sizes, self._history, self._size_look.age)
+    def _seen(self) -> ShownState:
+        return ShownState(self._board, self._sizes, self._history, self._size_look.age)
 
     def events(self, asked: DescribeEvents) -> Events:
         return self._events.about(asked)

@@ -35,7 +35,7 @@ from spark_replication.errors import (
     StartGivenUp,
     WrongCluster,
 )
-from spark_replication.live.controller.host import ControllerHost, Retinue
+from spark_replication.live.controller.host import ControllerHooks, ControllerHost
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment
 from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.live.own_secrets import with_own_secrets
@@ -192,7 +192,7 @@ class SparkCluster:
             origins=self._origins,
             security=self.security,
             mirror_path=self.mirror_path,
-            retinue=Retinue(
+            hooks=ControllerHooks(
                 partial(self._took_over, address),
                 self._stood_down,
                 self._fleet.dead_thread,

@@ -31,7 +31,7 @@ _FRAGMENTS = ("Of", "Those", "By", "With", "From", "Until", "None:", "True:", "F
 _ASIDE = re.compile(r"(?:^|[\s.;])(\w+):\s")
 _COMMENT = re.compile(r"(?:^| )# .*$", re.MULTILINE)
 # What is called with the name of a thread; `_thread` is LocalCluster's.
-_STARTERS = ("Aside", "Thread", "Worker", "Timers", "Look", "SocketLoop", "ThreadPoolExecutor", "_thread")
+_STARTERS = ("Aside", "Thread", "Worker", "Timers", "Poller", "SocketLoop", "ThreadPoolExecutor", "_thread")
 # Spark's settings, and an attribute of kazoo's client.
 _OF_OTHERS = ("spark.sql", "spark.authenticate", "spark.driver", "spark.jars", "client.chroot")
 

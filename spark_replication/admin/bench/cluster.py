@@ -42,7 +42,7 @@ _TOLD = re.compile(
 _LOADED = re.compile(r"^(?P<at>\S+ \S+) INFO \S+ controller at epoch \d+, \d+ partitions$")
 
 
-class Told(NamedTuple):
+class LeadershipAnswer(NamedTuple):
     """A broker's answer to a LeaderAndIsr."""
 
     at_s: float
@@ -189,7 +189,7 @@ class ControllerLog:
         self._path = path
         self._position = 0 if from_start else path.stat().st_size
         self._unfinished = b""
-        self.told: list[Told] = []
+        self.told: list[LeadershipAnswer] = []
         self.loaded_s: list[float] = []
 
     def read(self) -> None:
@@ -204,7 +204,9 @@ class ControllerLog:
     def _take(self, line: str) -> None:
         if told := _TOLD.match(line):
             self.told.append(
-                Told(_at_s(told["at"]), int(told["broker"]), int(told["leads"]), init=told["init"] is not None)
+                LeadershipAnswer(
+                    _at_s(told["at"]), int(told["broker"]), int(told["leads"]), init=told["init"] is not None
+                )
             )
         elif loaded := _LOADED.match(line):
             self.loaded_s.append(_at_s(loaded["at"]))

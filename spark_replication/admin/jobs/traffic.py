@@ -11,7 +11,7 @@ from spark_replication.client.asking.admin import Admin
 from spark_replication.messages.mirroring import DescribeEvents
 from spark_replication.model import TopicPartition
 from spark_replication.page.answers import Age, Events, PartitionSize, TopicRow, Unchanged
-from spark_replication.page.looking import Look
+from spark_replication.page.looking import Poller
 from spark_replication.page.watch import Watch
 
 EVENTS_S = 2.0
@@ -53,7 +53,7 @@ class TrafficWatch:
         self._watch = watch
         self._events = Traffic().events
         # A thread of its own: the table of events may be slow, and the status must not be.
-        self._look = Look("status-events", self._ask_events, lambda: None, EVENTS_S)
+        self._look = Poller("status-events", self._ask_events, lambda: None, EVENTS_S)
 
     def now(self, partitions: Sequence[TopicPartition]) -> Traffic:
         """Return the last answers, at once. The cluster is asked for as long as somebody calls this."""

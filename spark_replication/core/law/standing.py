@@ -30,7 +30,7 @@ class Standing(enum.Enum):
     LOST = "a condition fails, and will for ever"
 
 
-class Look(NamedTuple):
+class SeenWrite(NamedTuple):
     """What the nodes say of one write."""
 
     write: Write
@@ -42,21 +42,21 @@ class Look(NamedTuple):
     holds: bool
 
 
-def standing(looks: Sequence[Look], *, is_lost: bool) -> Standing:
+def standing(looks: Sequence[SeenWrite], *, is_lost: bool) -> Standing:
     """is_lost: an answer to this group was lost, so it may be stored."""
     if is_lost and (proof(looks) is not None or all(look.shows for look in looks)):
         return Standing.STORED
     return Standing.OPEN if all(look.holds for look in looks) else Standing.LOST
 
 
-def proof(looks: Sequence[Look]) -> PartitionWrite | TopicWrite | None:
+def proof(looks: Sequence[SeenWrite]) -> PartitionWrite | TopicWrite | None:
     """The write that proves the group stored, if one shows: its node is as nobody else would have made it."""
     return next(
         (look.write for look in looks if look.shows and isinstance(look.write, (PartitionWrite, TopicWrite))), None
     )
 
 
-def moved_on(looks: Sequence[Look]) -> Iterator[PartitionWrite]:
+def moved_on(looks: Sequence[SeenWrite]) -> Iterator[PartitionWrite]:
     """The writes of a stored group whose partitions their leaders have written since."""
     for look in looks:
         if isinstance(look.write, PartitionWrite) and look.version > look.write.version + 1:

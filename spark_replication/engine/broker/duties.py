@@ -34,7 +34,7 @@ class Duty(Enum):
     CLEAN_UP = "clean up"
 
 
-class Around(Protocol):
+class Surroundings(Protocol):
     """What a duty depends on; only what matters for that duty is asked."""
 
     @property
@@ -70,7 +70,7 @@ def ticks_per_look(settings: Settings) -> int:
     return max(1, settings.replica_lag_time_ms // LOOKS_PER_LAG // period_ms(Duty.TICK, settings))
 
 
-def is_needed(duty: Duty, around: Around) -> bool:
+def is_needed(duty: Duty, around: Surroundings) -> bool:
     match duty:
         case Duty.READ_HIDDEN:
             return around.hides and around.connected

@@ -64,7 +64,7 @@ from spark_replication.core.law.writes import (
     TopicRemoval,
     TopicWrite,
 )
-from spark_replication.engine.controller.untold import Untold
+from spark_replication.engine.controller.mirror_news import MirrorNews
 from spark_replication.errors import (
     InvalidUpdateVersion,
     NotController,
@@ -130,7 +130,7 @@ class ControllerLoop:
         self._store = store
         self._sender = sender
         self._mirror = mirror
-        self._untold = Untold(self.cluster, mirror, loaded.zxid)
+        self._news = MirrorNews(self.cluster, mirror, loaded.zxid)
         self._origins = itertools.count(1)
         self._answer = answer
         self._deposed = deposed
@@ -177,7 +177,7 @@ class ControllerLoop:
             self._held_up.clear()
         self.handle(Ticked(since_ms), now_ms)
         if self._mirror.wants_all and not self._over:
-            self._untold.tell_all()
+            self._news.tell_all()
 
     def _advance(self) -> None:
         if self._advancing:
@@ -191,18 +191,18 @@ class ControllerLoop:
             if task.origin is None:
                 name = f"{self.cluster.controller_epoch}.{next(self._origins)}"
                 task.origin = origin_of(name, task.cause, cause)
-            self._untold.follows_from(task.origin, begins=begins)
+            self._news.follows_from(task.origin, begins=begins)
             if cause is not None:
                 self._carry_out(cause, task)
             else:
-                self._untold.tell()
+                self._news.tell()
         self._advancing = False
 
     def _absorb(self, event: Event | Cause) -> Cause | None:
         """Apply what was read to the state first. Returns the cause to decide on; None if nothing in it was news."""
         match event:
             case BrokersRead():
-                self._untold.brokers(event)
+                self._news.brokers(event)
                 lost, started, stopping = self.cluster.apply_brokers(event)
                 for broker in sorted(lost):
                     self._sender.gone(broker)
@@ -246,7 +246,7 @@ class ControllerLoop:
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:
         decided = self._planned(cause)
-        self._untold.refused(decided.reply)
+        self._news.refused(decided.reply)
         if not decided.steps:
             self._finish(cause, decided, [], task)
             return
@@ -279,7 +279,7 @@ class ControllerLoop:
         for partition, recovery in decided.recoveries.items():
             known = self.cluster.recoveries.get(partition)
             if recovery is not None and (known is None or recovery.by_hand > known.by_hand):
-                self._untold.recovers(partition)
+                self._news.recovers(partition)
         self.cluster.apply_recoveries(decided.recoveries)
         done = self._take(decided, answers)
         # The newer state that refused a step is announced, too: it may rest on a write of ours whose answer was lost.
@@ -364,7 +364,7 @@ class ControllerLoop:
 
     def _apply(self, step: Step, of_each: Sequence[Made], done: _Done) -> None:
         for write, made in zip(step.writes, of_each, strict=True):
-            self._untold.stored(made.zxid)
+            self._news.stored(made.zxid)
             match write:
                 case PartitionWrite():
                     self.cluster.apply_partition(write.partition, StoredPartition(write.state, *made))
@@ -380,7 +380,7 @@ class ControllerLoop:
             self.cluster.topics_made += 1
             stored = StoredTopic(write.state, made.version, write.config, made.zxid, made.at_ms)
             self.cluster.apply_topic(write.topic, stored)
-            self._untold.topic(write.topic)
+            self._news.topic(write.topic)
             return []
         return self._apply_assignment(write.topic, write.state, made)
 
@@ -388,7 +388,7 @@ class ControllerLoop:
         """Return the partitions that the topic has no longer."""
         known = self.cluster.topics[topic]
         self.cluster.apply_topic(topic, StoredTopic(state, made.version, known.config, made.zxid, made.at_ms))
-        self._untold.topic(topic)
+        self._news.topic(topic)
         gone = known.state.partitions.keys() - state.partitions.keys()
         return [TopicPartition(topic, number) for number in sorted(gone)]
 
@@ -412,13 +412,13 @@ class ControllerLoop:
                 self.cluster.apply_removed_partition(partition)
             case TopicRemoval(topic=topic):
                 self.cluster.apply_removed_topic(topic)
-                self._untold.deleted(topic, made.zxid)
+                self._news.deleted(topic, made.zxid)
                 # The deletion mark is gone, too. One that was read late is not for the next topic of that name.
                 mark = DeleteTopic(topic=topic)
                 self._waiting = deque(task for task in self._waiting if not _is_marked(task.cause, mark))
             case TopicConfigWrite(topic=topic, config=config):
                 self.cluster.apply_topic_config(topic, config, made)
-                self._untold.topic(topic)
+                self._news.topic(topic)
             case ClusterConfigWrite(config=settings):
                 self.cluster.apply_settings(settings)
             case RequestRemoval(path=path):
@@ -435,7 +435,7 @@ class ControllerLoop:
             and partition in self.cluster.partitions
             and self.cluster.apply_partition(partition, stored)
         )
-        self._untold.partitions(newer)
+        self._news.partitions(newer)
         return newer
 
     def _apply_newer_topics(self, read: Mapping[str, StoredAssignment | None], done: _Done) -> Sequence[TopicPartition]:
@@ -456,12 +456,12 @@ class ControllerLoop:
 
     def _report(self, cause: Cause, done: _Done) -> None:
         """Tell the mirror, after the brokers (M4)."""
-        self._untold.partitions(done.written)
-        self._untold.removed(done.removed)
+        self._news.partitions(done.written)
+        self._news.removed(done.removed)
         if isinstance(cause, TookOver):
-            self._untold.tell_all()
+            self._news.tell_all()
         else:
-            self._untold.tell()
+            self._news.tell()
 
     def _answer_owed(self, owed: int | None, reply: Reply) -> None:
         if owed is not None:

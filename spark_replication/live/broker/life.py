@@ -532,7 +532,7 @@ class BrokerLife:
 
         return perform_if_needed
 
-    # engine.broker.duties.Around.
+    # engine.broker.duties.Surroundings.
 
     @property
     def connected(self) -> bool:

@@ -110,20 +110,20 @@ Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 
-class Retinue(NamedTuple):
+class ControllerHooks(NamedTuple):
     """Who works for a controller while it commands, such as the fleet of guardians."""
 
     #: took_over(cluster_id, epoch, address): this controller commands, and serves at that address. On its thread.
     took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
     #: Another controller may command by now. On the controller's thread.
     stood_down: Callable[[], None] = lambda: None
-    #: The name of a thread of the retinue that has died; empty if none has.
+    #: The name of a thread of theirs that has died; empty if none has.
     dead_thread: Callable[[], str] = lambda: ""
-    #: Problems of this description, its partitions aside, and of the retinue itself. On any thread.
+    #: Problems of this description, its partitions aside, and of their own. On any thread.
     problems: Callable[[Metadata], Sequence[str]] = lambda metadata: [*map(str, problems(metadata, frozenset()))]
 
 
-NOBODY = Retinue()
+NOBODY = ControllerHooks()
 
 
 class ControllerHost:
@@ -139,7 +139,7 @@ class ControllerHost:
         origins: Mapping[str, str] = {},
         security: Security,
         mirror_path: str,
-        retinue: Retinue = NOBODY,
+        hooks: ControllerHooks = NOBODY,
         actions: Sequence[Handled] = (),
         seat: Path,
     ) -> None:
@@ -160,7 +160,7 @@ class ControllerHost:
         self._mirror: MirrorThread | None = None
         self._last_described = LastDescribed()
         self._mirrors_closing: list[threading.Thread] = []
-        self._retinue = retinue
+        self._hooks = hooks
         self._seat = Seat(seat)
         self._steps_aside = threading.Event()
         self._guards = False
@@ -348,7 +348,7 @@ class ControllerHost:
             self._store = None
         if self._guards:
             self._guards = False
-            self._retinue.stood_down()
+            self._hooks.stood_down()
         return Happened.RESIGNED
 
     def _command(self) -> Happened:
@@ -363,7 +363,7 @@ class ControllerHost:
             self._settings,
             self._store_options,
         )
-        concerns = Concerns(lambda seen: self._retinue.problems(self.with_surroundings(seen)), mirror.heed)
+        concerns = Concerns(lambda seen: self._hooks.problems(self.with_surroundings(seen)), mirror.heed)
         sender = ThreadedCommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self.security,
@@ -392,8 +392,8 @@ class ControllerHost:
             store.watch(lambda event: self._post(self._owed.numbered(event)))
             self._active.set()
             self._guards = True
-            self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
-            dead = (store.dead_thread, sender.dead_thread, concerns.dead_thread, self._retinue.dead_thread)
+            self._hooks.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
+            dead = (store.dead_thread, sender.dead_thread, concerns.dead_thread, self._hooks.dead_thread)
             self._work(loop, concerns, dead, lambda: any(each.is_set() for each in ends.values()))
             return next(happened for happened, each in ends.items() if each.is_set())
         finally:

@@ -57,7 +57,7 @@ class Vanished(NamedTuple):
     gone: list[Tombstone]
 
 
-class Told(NamedTuple):
+class ChainedEvents(NamedTuple):
     events: list[EventRow]
     vanished: list[Vanished]
 
@@ -99,7 +99,9 @@ class Chain:
         if known is None or known.zxid <= seen.zxid:
             self._ahead[table, key] = seen
 
-    def next(self, facts: Sequence[Fact], parts: Iterable[TablePart], look: Look, *, last: int, now_ms: int) -> Told:
+    def next(
+        self, facts: Sequence[Fact], parts: Iterable[TablePart], look: Look, *, last: int, now_ms: int
+    ) -> ChainedEvents:
         """The events that follow from these facts and from complete sets. last: the last number in the table, so that
         events of a write whose answer was lost are not written again. StorageFailed: another controller writes the
         events."""
@@ -129,7 +131,7 @@ class Chain:
         with uncollected():
             found = (self._event(fact, shown) for fact in facts)
             events = [event for event in found if event is not None and event.number > last]
-        return Told(
+        return ChainedEvents(
             events,
             [Vanished(part, gone) for part in wholes if (gone := self._gone(part, shown[part.table.name], now_ms))],
         )

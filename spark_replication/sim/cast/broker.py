@@ -91,7 +91,7 @@ class Host:
         return f"boot-{self.boots}"
 
 
-class Told(NamedTuple):
+class ProcessCallbacks(NamedTuple):
     """Callbacks for what happens to a process."""
 
     failed: Callable[[BrokerProcess, ReplicaOf], None]
@@ -114,7 +114,7 @@ class BrokerProcess(Process):
         zookeeper: ZooKeeper,
         settings: Settings,
         find: Callable[[BrokerId, int], BrokerProcess | None],
-        told: Told,
+        told: ProcessCallbacks,
     ) -> None:
         host.lives += 1
         super().__init__(f"b{host.broker}")
@@ -402,7 +402,7 @@ class BrokerProcess(Process):
             self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
 
-    # engine.broker.duties.Around
+    # engine.broker.duties.Surroundings
 
     @property
     def connected(self) -> bool:

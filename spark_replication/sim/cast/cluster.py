@@ -9,7 +9,7 @@ from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
 from spark_replication.messages.requests import AcknowledgeLoss, CreateTopic, Request
 from spark_replication.model import BrokerId, Epoch, ReplicaOf, Scalar, TopicPartition
-from spark_replication.sim.cast.broker import BrokerProcess, Host, Told
+from spark_replication.sim.cast.broker import BrokerProcess, Host, ProcessCallbacks
 from spark_replication.sim.cast.clients import Client, Cluster, Producer
 from spark_replication.sim.cast.controllers import Candidate
 from spark_replication.sim.cast.mirror import MirrorTables
@@ -116,7 +116,7 @@ class SimulatedCluster:
             zookeeper=self.zookeeper,
             settings=self.settings,
             find=self.find,
-            told=Told(
+            told=ProcessCallbacks(
                 failed=self._failed,
                 died=self._died,
                 respawn=lambda: self._respawn(broker),

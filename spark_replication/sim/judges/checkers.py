@@ -38,7 +38,7 @@ from spark_replication.sim.world.world import InvariantBroken, Process, World
 PROBED = 60  # how many of the newest committed batches are probed, whenever a replica begins to lead
 
 
-class Seen:
+class SeenReplica:
     """What was seen last of one replica, as long as its process keeps it open."""
 
     __slots__ = ("epoch", "high_watermark", "part")
@@ -57,7 +57,7 @@ class Checkers:
         #: Whether all that counts is on the disk (flush=always), so that a loss of power loses nothing committed.
         self._flushed = flushed
         self._stories: dict[tuple[TopicPartition, str], Story] = {}
-        self._seen: dict[ReplicaLoop, Seen] = {}
+        self._seen: dict[ReplicaLoop, SeenReplica] = {}
         self._commanded: dict[object, int] = {}
         self._stored = self._committed = 0  # so often
         self._judged: tuple[object, ...] = ()
@@ -128,7 +128,7 @@ class Checkers:
     def _check_replica(self, process: BrokerProcess, partition: TopicPartition, replica: ReplicaLoop) -> None:
         seen = self._seen.get(replica)
         if seen is None:
-            seen = self._seen[replica] = Seen()
+            seen = self._seen[replica] = SeenReplica()
         part, high_watermark, log = replica.part, replica.high_watermark, replica.log
         if not log.log_start <= high_watermark <= log.log_end:
             raise InvariantBroken(

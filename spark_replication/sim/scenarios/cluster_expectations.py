@@ -37,7 +37,7 @@ _KINDS: dict[type, str] = {
 _FLAGS = {"init": "leader_and_isr", "delete": "stop_replica"}
 
 
-class Found(msgspec.Struct):
+class StepResult(msgspec.Struct):
     """What a step has come to."""
 
     cluster: ClusterState
@@ -75,10 +75,10 @@ class ClusterExpectations:
         reply: Reply,
         remaining: Sequence[TopicPartition] | None,
     ) -> None:
-        self._expectation(key)(wanted, Found(cluster, sent, reply, remaining))
+        self._expectation(key)(wanted, StepResult(cluster, sent, reply, remaining))
 
-    def _expectation(self, key: str) -> Callable[[Any, Found], None]:
-        plain: dict[str, Callable[[Any, Found], None]] = {
+    def _expectation(self, key: str) -> Callable[[Any, StepResult], None]:
+        plain: dict[str, Callable[[Any, StepResult], None]] = {
             "sent": _expect_sent,
             "not_sent": _expect_not_sent,
             "writes_at_most": self._expect_writes,
@@ -101,7 +101,7 @@ class ClusterExpectations:
             key, wanted, {"state": found.cluster.replica_state(partition, int(broker))}
         )
 
-    def _expect_writes(self, wanted: Any, found: Found) -> None:
+    def _expect_writes(self, wanted: Any, found: StepResult) -> None:
         if self._store.round_trips > expect_int(wanted, "writes_at_most"):
             raise Mismatch("writes_at_most", wanted, self._store.round_trips)
 
@@ -153,7 +153,7 @@ def _told_loss(loss: PossibleLoss | None) -> dict[str, Any] | str:
     }
 
 
-def _expect_error(wanted: Any, found: Found) -> None:
+def _expect_error(wanted: Any, found: StepResult) -> None:
     """Check the error of the whole request or, if errors are given by name, of each named partition or topic."""
     whole = "none" if found.reply.error is None else found.reply.error.code
     codes = {name: error.code for name, error in found.reply.errors.items()}
@@ -166,7 +166,7 @@ def _expect_error(wanted: Any, found: Found) -> None:
         raise Mismatch("error", wanted, codes)
 
 
-def _expect_remaining(wanted: Any, found: Found) -> None:
+def _expect_remaining(wanted: Any, found: StepResult) -> None:
     if found.remaining is None:
         raise BadScenario("`remaining` belongs to a step with controlled_shutdown")
     remaining = frozenset(str(partition) for partition in found.remaining)
@@ -174,18 +174,18 @@ def _expect_remaining(wanted: Any, found: Found) -> None:
         raise Mismatch("remaining", wanted, sorted(remaining))
 
 
-def _expect_config(wanted: Any, found: Found) -> None:
+def _expect_config(wanted: Any, found: StepResult) -> None:
     check_fields("config", wanted, msgspec.to_builtins(found.cluster.settings))
 
 
-def _expect_sent(wanted: Any, found: Found) -> None:
+def _expect_sent(wanted: Any, found: StepResult) -> None:
     for one in _commands_wanted(wanted):
         reached = _reached(one, found.sent)
         if reached is None or not reached.issuperset(one.get("partitions", ())):
             raise Mismatch("sent", one, _shown(found.sent))
 
 
-def _expect_not_sent(wanted: Any, found: Found) -> None:
+def _expect_not_sent(wanted: Any, found: StepResult) -> None:
     for one in _commands_wanted(wanted):
         reached = _reached(one, found.sent)
         if reached is not None and (not one.get("partitions") or reached.intersection(one["partitions"])):

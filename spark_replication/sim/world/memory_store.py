@@ -14,7 +14,7 @@ from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import LoadedCluster, StoredTopic
 from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.law.brokers import Brokers
-from spark_replication.core.law.standing import Look, Standing, moved_on, proof, standing
+from spark_replication.core.law.standing import SeenWrite, Standing, moved_on, proof, standing
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -229,8 +229,8 @@ class MemoryStore:
             case Standing.OPEN:
                 return None
 
-    def _look(self, write: Write) -> Look:
-        return Look(write, self._version(write), shows=self._shows(write), holds=self._holds(write))
+    def _look(self, write: Write) -> SeenWrite:
+        return SeenWrite(write, self._version(write), shows=self._shows(write), holds=self._holds(write))
 
     def _version(self, write: Write) -> int:
         """The stored version of what the write names; ABSENT if there is none, or the write names no version."""

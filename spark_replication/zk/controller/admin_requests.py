@@ -42,7 +42,7 @@ _FOLDERS = (paths.REASSIGNED, paths.ADDED, paths.REMOVED)
 Kind = TypeVar("Kind")
 
 
-class Found(NamedTuple):
+class FoundRequest(NamedTuple):
     """A node below /admin."""
 
     path: str
@@ -75,7 +75,7 @@ class _Partitions(msgspec.Struct, forbid_unknown_fields=True):
             TopicPartition.parse(name)
 
 
-def read_requests(session: Session, watch: Watch | None = None) -> list[Found]:
+def read_requests(session: Session, watch: Watch | None = None) -> list[FoundRequest]:
     """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in ascending
     order, and removed from there in descending order. watch: called for nodes that come and go."""
     if watch is not None:
@@ -90,7 +90,7 @@ def read_requests(session: Session, watch: Watch | None = None) -> list[Found]:
         wanted += [f"{path}/{number}" for number in (reversed(ordered) if path.startswith(paths.REMOVED) else ordered)]
     wanted.append(paths.PREFERRED_ELECTION)
     found = list(_found(wanted, session.read_each(wanted)))
-    return [*found, *(Found(path, UNREAD, None, why) for path, why in closed.items())]
+    return [*found, *(FoundRequest(path, UNREAD, None, why) for path, why in closed.items())]
 
 
 def _listed(
@@ -109,15 +109,15 @@ def _place(name: str) -> tuple[int, str]:
     return (-1 if number is None else number), name
 
 
-def _found(wanted: Sequence[str], nodes: Sequence[Node | UnreadNode | None]) -> Iterator[Found]:
+def _found(wanted: Sequence[str], nodes: Sequence[Node | UnreadNode | None]) -> Iterator[FoundRequest]:
     for path, node in zip(wanted, nodes, strict=True):
         if isinstance(node, UnreadNode):
-            yield Found(path, UNREAD, None, node.why)
+            yield FoundRequest(path, UNREAD, None, node.why)
         elif node is not None:
             try:
-                yield Found(path, node, asked_by(path, node.data))
+                yield FoundRequest(path, node, asked_by(path, node.data))
             except (ValueError, *UNDECODABLE) as error:
-                yield Found(path, node, None, str(error))
+                yield FoundRequest(path, node, None, str(error))
 
 
 def asked_by(path: str, data: bytes) -> Request:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from spark_replication.core.law.standing import Look, proof
+from spark_replication.core.law.standing import SeenWrite, proof
 from spark_replication.core.law.writes import Group, Made, Write
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import ABSENT
@@ -117,18 +117,18 @@ def paths_of(item: Item) -> Iterator[str]:
         yield from codec.also_read(write)
 
 
-def looks_at(item: Item, nodes: Mapping[str, Node | None]) -> list[Look]:
+def looks_at(item: Item, nodes: Mapping[str, Node | None]) -> list[SeenWrite]:
     return [_look(write, nodes) for write in item.group]
 
 
-def _look(write: Write, nodes: Mapping[str, Node | None]) -> Look:
+def _look(write: Write, nodes: Mapping[str, Node | None]) -> SeenWrite:
     codec = codec_of(write)
     node = nodes[codec.path(write)]
     checks_hold = all(
         (checked := nodes[check.path]) is not None and check.version in (EXISTS, checked.version)
         for check in codec.checks(write)
     )
-    return Look(
+    return SeenWrite(
         write,
         version=ABSENT if node is None else node.version,
         shows=codec.is_stored(write, nodes),
@@ -136,7 +136,7 @@ def _look(write: Write, nodes: Mapping[str, Node | None]) -> Look:
     )
 
 
-def made_by(looks: Sequence[Look], nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
+def made_by(looks: Sequence[SeenWrite], nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
     """What the writes of a stored group made. looks: as `looks_at` returns them."""
     proving = proof(looks)
     node = None if proving is None else nodes[written_path(proving)]

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from spark_replication.core.law.standing import Look, Standing, moved_on, standing
+from spark_replication.core.law.standing import SeenWrite, Standing, moved_on, standing
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import (
     Deposed,
@@ -366,7 +366,7 @@ def _of_created(node: Node) -> _When:
     return _When(node.created_zxid, node.modified_ms if node.zxid == node.created_zxid else 0)
 
 
-def _found_stored(looks: Sequence[Look], nodes: Mapping[str, Node | None]) -> Stored:
+def _found_stored(looks: Sequence[SeenWrite], nodes: Mapping[str, Node | None]) -> Stored:
     read = {write.partition: _current(write.partition, nodes[written_path(write)]) for write in moved_on(looks)}
     newer = {partition: stored for partition, stored in read.items() if stored is not None}
     return Stored(made_by(looks, nodes), newer)

@@ -21,7 +21,7 @@ from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import shortened
 from spark_replication.process.threads import Worker
 from spark_replication.zk import paths
-from spark_replication.zk.controller.admin_requests import Found, read_requests
+from spark_replication.zk.controller.admin_requests import FoundRequest, read_requests
 from spark_replication.zk.operations import Node
 from spark_replication.zk.session import Session, SessionLost
 
@@ -80,7 +80,7 @@ class RequestWatch:
         self,
         session: Session,
         on_event: Callable[[Requested | NodesUnreadable], None],
-        loaded: Iterable[Found],
+        loaded: Iterable[FoundRequest],
         deletions: Deletions,
     ) -> None:
         """loaded: requests that the controller has read already, and is not told of again."""
@@ -143,7 +143,7 @@ class RequestWatch:
         marked = {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
         self._deletions.forget(over - marked)
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: FoundRequest) -> None:
         requested = found.requested
         if requested is None:
             log.error(
@@ -159,6 +159,6 @@ class RequestWatch:
             log.info("%s asks for %s", found.path, requested.asked)
             self._on_event(requested)
 
-    def _is_ours(self, found: Found) -> bool:
+    def _is_ours(self, found: FoundRequest) -> bool:
         created_zxid = found.node.created_zxid
         return isinstance(found.asked, DeleteTopic) and self._deletions.covers(found.asked.topic, created_zxid)

@@ -31,7 +31,7 @@ from spark_replication.model import (
 from spark_replication.process.threads import name_of_dead
 from spark_replication.zk import paths
 from spark_replication.zk.claims import perform
-from spark_replication.zk.controller.admin_requests import Found, read_requests
+from spark_replication.zk.controller.admin_requests import FoundRequest, read_requests
 from spark_replication.zk.controller.commit_pipeline import CommitPipeline
 from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
 from spark_replication.zk.controller.watch import ControllerWatch
@@ -68,7 +68,7 @@ class ZooKeeperControllerStore:
         self._pipeline: CommitPipeline | None = None
         self._watch: ControllerWatch | None = None
         self._request_watch: RequestWatch | None = None
-        self._requests: list[Found] = []
+        self._requests: list[FoundRequest] = []
         self._unreadable = ALL_READ
         self._deletions = Deletions()
         self._watches: list[NodeWatch] = []
@@ -249,11 +249,11 @@ class ZooKeeperControllerStore:
             self._pipeline.depose()
 
 
-def _marked(found: Iterable[Found]) -> set[str]:
+def _marked(found: Iterable[FoundRequest]) -> set[str]:
     return {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
 
 
-def _requests(found: Iterable[Found], deleting: frozenset[str]) -> Iterator[Requested]:
+def _requests(found: Iterable[FoundRequest], deleting: frozenset[str]) -> Iterator[Requested]:
     """The requests, without the marks of deletions under way, which go on by themselves. The mark of a topic that is
     not there is a request: it is refused, and so removed."""
     for each in found:

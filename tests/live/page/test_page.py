@@ -243,6 +243,37 @@ def test_a_partition_that_waits_for_a_person(cluster: sr.LocalCluster, page: str
     show(tab, page, "healthy")
 
 
+def test_no_broker_lives(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:
+    """One incident, whatever follows from it."""
+    show(tab, page, "healthy")
+    brokers = sorted(cluster.brokers)
+    for broker in brokers:
+        cluster.kill_broker(broker)
+    try:
+        says(tab, "3 of 3 brokers are dead: 1, 2, 3")
+        photograph(tab, page, pictures, "all-dead", "63 partitions without a leader")
+        photograph(tab, f"{page}#/topics/orders", pictures, "all-dead-topic", "leaderless")
+    finally:
+        for broker in brokers:
+            cluster.restart_broker(broker)
+    show(tab, page, "healthy")
+
+
+def test_a_partition_that_nobody_leads_while_all_brokers_live(tab: Tab, pictures: Path) -> None:
+    with sr.LocalCluster.start(brokers=3, config={**CONFIG, "recovery.trust.page.cache": False}) as cluster:
+        assert cluster.page is not None
+        manual: dict[str, Scalar] = {"unclean.recovery.strategy": "manual"}
+        cluster.admin.create_topic("orders", SCHEMA, partitions=12)
+        cluster.admin.create_topic("alone", SCHEMA, partitions=1, replication_factor=1, config=manual)
+        (broker,) = cluster.admin.describe_topics(["alone"])[0].partitions[0].replicas
+        cluster.kill_broker(broker)
+        cluster.restart_broker(broker)
+        show(tab, cluster.page, "alone-0 has no leader")
+        says(tab, "spark-replication leader elect")
+        tab.wait(lambda: "dead" not in tab.text(), "no broker is dead")
+        photograph(tab, cluster.page, pictures, "leaderless", "alone-0 has no leader")
+
+
 def test_a_page_whose_server_ends_says_so_and_goes_on_when_it_is_back(
     cluster: sr.LocalCluster, page: str, tab: Tab
 ) -> None:

@@ -17,7 +17,7 @@ from spark_replication.config import settings_from
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.errors import InvalidSchema, ReplicationError
 from spark_replication.live.controller import host
-from spark_replication.live.controller.host import ControllerHost, Retinue
+from spark_replication.live.controller.host import ControllerHooks, ControllerHost
 from spark_replication.messages.actions import ADMIN_REQUESTS
 from spark_replication.messages.requests import Configure, CreateTopic
 from spark_replication.transport.flight.actions import call
@@ -60,7 +60,7 @@ def driver(cluster: Cluster, tmp_path: Path) -> Iterator[StartDriver]:
             host="127.0.0.1",
             settings=settings_from({"zk.chroot": cluster.chroot}),
             security=NO_SECURITY,
-            retinue=Retinue(took_over, stood_down, dead_thread),
+            hooks=ControllerHooks(took_over, stood_down, dead_thread),
             seat=tmp_path / name,
             mirror_path=str(tmp_path / "mirror"),
         )
@@ -209,7 +209,7 @@ def test_who_steps_aside_lets_another_go_first_and_commands_again_where_there_is
     assert epochs.get(timeout=30) == ("second", 3)
 
 
-def test_a_dead_thread_of_its_retinue_takes_the_candidacy_along(
+def test_a_dead_thread_of_its_hooks_takes_the_candidacy_along(
     driver: StartDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     epochs: queue.SimpleQueue[int] = queue.SimpleQueue()

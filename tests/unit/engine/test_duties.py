@@ -11,7 +11,7 @@ from spark_replication.config import Settings, settings_from
 from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
 
 
-class Around(NamedTuple):
+class Given(NamedTuple):
     connected: bool
     has_controller: bool
     hides: bool
@@ -38,7 +38,7 @@ def test_every_duty_has_a_period() -> None:
 def test_zookeeper_is_asked_only_what_nobody_tells_and_only_if_it_would_answer(
     connected: bool, has_controller: bool, hides: bool
 ) -> None:
-    around = Around(connected=connected, has_controller=has_controller, hides=hides)
+    around = Given(connected=connected, has_controller=has_controller, hides=hides)
     needed = {duty for duty in Duty if is_needed(duty, around)}
     always = set(Duty) - {Duty.READ_HIDDEN, Duty.READ_BROKERS}
     expected = always | ({Duty.READ_HIDDEN} if connected and hides else set())

@@ -14,7 +14,7 @@ from spark_replication.mirror.tables.columns import Key, Table
 from spark_replication.mirror.tables.events import EventRow, face_of
 from spark_replication.mirror.tables.facts import Facts
 from spark_replication.mirror.tables.partitions import PARTITIONS
-from spark_replication.mirror.telling.chain import Chain, RowSeen, TablePart, Told
+from spark_replication.mirror.telling.chain import Chain, ChainedEvents, RowSeen, TablePart
 from spark_replication.mirror.telling.latest_rows import Batch, LatestRows
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, row
 
@@ -31,10 +31,10 @@ class Controller:
         self.shown = dict(shown or {})
         self.looked: list[Collection[Key] | None] = []
 
-    def next(self, *, last: int = -1) -> Told:
+    def next(self, *, last: int = -1) -> ChainedEvents:
         return self.told(self.rows.take(), last=last)
 
-    def told(self, batch: Batch, *, last: int = -1) -> Told:
+    def told(self, batch: Batch, *, last: int = -1) -> ChainedEvents:
         parts = [TablePart(rows, batch.tables[rows.table.name], rows.knows) for rows in self.rows.tables]
         return self.chain.next(batch.facts, parts, self._look, last=last, now_ms=500)
 

@@ -16,7 +16,7 @@ from spark_replication.page import looking, recent_events
 from spark_replication.page.answers import Age
 from spark_replication.page.asking import Replica, asked_sizes
 from spark_replication.page.history import Measure
-from spark_replication.page.looking import Look
+from spark_replication.page.looking import Poller
 from spark_replication.page.recent_events import RecentEvents
 from tests.unit.page.page_cluster import GONE, PageCluster, size
 
@@ -50,22 +50,22 @@ class Asked:
 
 
 @pytest.fixture
-def begun() -> Iterator[list[Look]]:
-    looks: list[Look] = []
+def begun() -> Iterator[list[Poller]]:
+    looks: list[Poller] = []
     yield looks
     for look in looks:
         look.stop()
 
 
-def look_of(asked: Asked, begun: list[Look]) -> Look:
-    look = Look("look", asked.ask, asked.told, every_s=0.001)
+def look_of(asked: Asked, begun: list[Poller]) -> Poller:
+    look = Poller("look", asked.ask, asked.told, every_s=0.001)
     begun.append(look)
     look.start()
     return look
 
 
 def test_nothing_is_asked_unless_somebody_looks_and_for_as_long_as_somebody_did(
-    begun: list[Look], monkeypatch: pytest.MonkeyPatch
+    begun: list[Poller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(None)
     monkeypatch.setattr(looking, "WANTED_S", 0.05)
@@ -82,10 +82,10 @@ def test_nothing_is_asked_unless_somebody_looks_and_for_as_long_as_somebody_did(
     asked.wait(lambda: look.tries > tries)
 
 
-def test_what_is_kept_up_goes_on_seldom_once_nobody_looks(begun: list[Look], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_up_goes_on_seldom_once_nobody_looks(begun: list[Poller], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(None)
     monkeypatch.setattr(looking, "WANTED_S", 0.05)
-    look = Look("look", asked.ask, asked.told, every_s=0.001, seldom_s=0.1)
+    look = Poller("look", asked.ask, asked.told, every_s=0.001, seldom_s=0.1)
     begun.append(look)
     look.start()
     with asked.changed:
@@ -99,11 +99,11 @@ def test_what_is_kept_up_goes_on_seldom_once_nobody_looks(begun: list[Look], mon
 
 
 def test_whoever_looks_does_not_wait_for_the_next_of_the_seldom_questions(
-    begun: list[Look], monkeypatch: pytest.MonkeyPatch
+    begun: list[Poller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(None)
     monkeypatch.setattr(looking, "WANTED_S", 0.05)
-    look = Look("look", asked.ask, asked.told, every_s=0.001, seldom_s=3_600.0)
+    look = Poller("look", asked.ask, asked.told, every_s=0.001, seldom_s=3_600.0)
     begun.append(look)
     look.start()
     look.want()
@@ -116,10 +116,10 @@ def test_whoever_looks_does_not_wait_for_the_next_of_the_seldom_questions(
     asked.wait(lambda: look.tries > tries)
 
 
-def test_a_failure_is_told_with_the_age_of_what_is_known_and_an_answer_ends_it(begun: list[Look]) -> None:
+def test_a_failure_is_told_with_the_age_of_what_is_known_and_an_answer_ends_it(begun: list[Poller]) -> None:
     asked = Asked(None, GONE, ValueError("odd"), None)
     ages: list[Age] = []
-    look = Look("look", asked.ask, lambda: ages.append(look.age), every_s=0.001)
+    look = Poller("look", asked.ask, lambda: ages.append(look.age), every_s=0.001)
     begun.append(look)
     look.start()
     look.want()
@@ -130,8 +130,8 @@ def test_a_failure_is_told_with_the_age_of_what_is_known_and_an_answer_ends_it(b
     assert (odd.as_of_ms, "odd" in odd.error, "nobody expected" in odd.error) == (first.as_of_ms, True, True)
 
 
-def test_a_look_that_was_never_begun_ends_too(begun: list[Look]) -> None:
-    Look("look", lambda: None, lambda: None, every_s=1.0).stop()
+def test_a_look_that_was_never_begun_ends_too(begun: list[Poller]) -> None:
+    Poller("look", lambda: None, lambda: None, every_s=1.0).stop()
 
 
 # Events

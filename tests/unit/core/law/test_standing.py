@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.core.law.standing import Look, Standing, moved_on, proof, standing
+from spark_replication.core.law.standing import SeenWrite, Standing, moved_on, proof, standing
 from spark_replication.core.law.writes import DeletionMark, PartitionWrite, TopicWrite
 from spark_replication.model import ABSENT, TopicState
 from tests.unit.core.stories import FOO, state
@@ -13,10 +13,10 @@ GROWN = TopicWrite(topic="foo", state=TopicState(topic_id="id", partitions={0: (
 SHRUNK = PartitionWrite(partition=FOO, state=state(1, [1]), version=4)
 MARK = DeletionMark(topic="foo")
 
-SHOWS = Look(GROWN, 3, shows=True, holds=False)
-MOVED_ON = Look(SHRUNK, 6, shows=False, holds=False)
-UNTOUCHED = Look(SHRUNK, 4, shows=False, holds=True)
-MARKED = Look(MARK, ABSENT, shows=True, holds=True)
+SHOWS = SeenWrite(GROWN, 3, shows=True, holds=False)
+MOVED_ON = SeenWrite(SHRUNK, 6, shows=False, holds=False)
+UNTOUCHED = SeenWrite(SHRUNK, 4, shows=False, holds=True)
+MARKED = SeenWrite(MARK, ABSENT, shows=True, holds=True)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ MARKED = Look(MARK, ABSENT, shows=True, holds=True)
         ([UNTOUCHED, MOVED_ON], Standing.LOST, Standing.LOST),
     ],
 )
-def test_where_a_group_stands(looks: list[Look], if_lost: Standing, if_refused: Standing) -> None:
+def test_where_a_group_stands(looks: list[SeenWrite], if_lost: Standing, if_refused: Standing) -> None:
     assert standing(looks, is_lost=True) is if_lost
     assert standing(looks, is_lost=False) is if_refused
 
@@ -44,6 +44,6 @@ def test_only_a_write_that_names_a_version_proves() -> None:
 
 
 def test_what_leaders_have_written_since_moved_on() -> None:
-    shown = Look(SHRUNK, 5, shows=True, holds=False)
-    assert list(moved_on([SHOWS, MOVED_ON, shown, Look(SHRUNK, ABSENT, shows=False, holds=False)])) == [SHRUNK]
-    assert list(moved_on([Look(GROWN, 9, shows=False, holds=False)])) == []
+    shown = SeenWrite(SHRUNK, 5, shows=True, holds=False)
+    assert list(moved_on([SHOWS, MOVED_ON, shown, SeenWrite(SHRUNK, ABSENT, shows=False, holds=False)])) == [SHRUNK]
+    assert list(moved_on([SeenWrite(GROWN, 9, shows=False, holds=False)])) == []

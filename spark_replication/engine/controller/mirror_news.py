@@ -16,7 +16,7 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
 
 
-class Untold:
+class MirrorNews:
     """Everything that is noted follows from the origin that was named last."""
 
     def __init__(self, cluster: ClusterState, mirror: MirrorFeed, zxid: int) -> None:
