@@ -111,7 +111,7 @@ def _altered(topics: Iterable[str]) -> Iterable[Need]:
 
 
 def _described(topics: Iterable[str] | None) -> Iterable[Need]:
-    """topics: None: whatever the asker may see."""
+    """topics: None means every topic that the caller may see."""
     return [Need("describe", topic) for topic in dict.fromkeys(topics or ())]
 
 

@@ -92,7 +92,7 @@ def produce(
     batch_rows: int,
     acks: str,
 ) -> None:
-    """Rows of FILE, or without one of the lines of JSON on standard input, to a topic.
+    """Write the rows of FILE to TOPIC, or, without FILE, the lines of JSON on standard input.
 
     Without --partition and --key, batches go to its partitions in turn, from any of them on. The listing at the end
     says what is acknowledged, also if something went wrong: then the rows behind that are to be looked for before they

@@ -502,7 +502,7 @@ class ClusterState:
 def with_epochs(
     registered: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch]
 ) -> dict[BrokerId, Registration]:
-    """The registrations up to which the clean chain is known: of any other nobody can say what it has lost."""
+    """The registrations whose clean chain is known. What any other broker has lost, nobody can say."""
     return {b: found for b, found in registered.items() if b in broker_epochs and broker_epochs[b].epoch >= found.epoch}
 
 

@@ -45,8 +45,8 @@ def proven_epoch(directory: Path, *, trust_page_cache: bool) -> int | None:
 
 
 def drop_outdated(directory: Path) -> None:
-    """Drop the proofs of a life that lost data. If the disk keeps them, the epoch that they name is over once the
-    broker has registered."""
+    """Drop the proofs of a life that lost data. If the disk refuses that, they are void once the
+    broker has registered, since they name the epoch before."""
     try:
         drop_proofs(directory)
     except StorageFailed as error:

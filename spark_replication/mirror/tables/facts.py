@@ -1,4 +1,4 @@
-"""Facts that are not in `events` yet: rows are coalesced, facts are not. Pure.
+"""Facts that are not in `events` yet. Unlike rows, they are never merged. Pure.
 
 Each fact has a number, above those of all earlier controllers.
 """

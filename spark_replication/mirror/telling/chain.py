@@ -68,8 +68,7 @@ class Chain:
     def __init__(self, cluster_id: str, controller_epoch: int) -> None:
         self._cluster_id = cluster_id
         self._epoch = controller_epoch
-        #: Rows of which events of other controllers say something newer than this controller knows, or than their
-        #: tables show.
+        #: Rows about which an event of another controller is newer than this controller's state, or than the table.
         self._ahead: dict[tuple[str, Key], RowSeen] = {}
         #: Those of them that were not among the events read last: their tables show them by now, or have shown them.
         self._were_shown: set[tuple[str, Key]] = set()

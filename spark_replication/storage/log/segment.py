@@ -271,7 +271,7 @@ def _fitting(entries: bytearray, first: int, beyond: int, position_max: int) -> 
     """The place after the last batch, from `first` on, that ends at or below `position_max`: at least `first` + 1, at
     most `beyond`."""
     fitting, above = first + 1, beyond
-    middle = beyond  # a reader that follows closely gets all there is: try that first
+    middle = beyond  # a reader near the end gets all there is, as a rule: try that first
     while fitting < above:
         last = entry_at(entries, middle - 1)
         if last.position + last.bytes <= position_max:

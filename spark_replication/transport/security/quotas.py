@@ -7,7 +7,7 @@ Rules:
 - An action is refused, since its wait would keep a thread.
 - What comes as one piece counts as a whole, after it was taken: so every client makes progress, however small its
   quota.
-- A quota is of what principals prove to be. Where clients prove nothing, and for the cluster's own, there is none.
+- Quotas apply to clients that have proven who they are. Others, and the cluster's own processes, have none.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class Rights:
                 raise _refused(caller, need, is_denied=is_denied)
 
     def require_known(self, caller: Caller) -> None:
-        """Raises BrokerNotAvailable if its token was removed since, or its CA. It may have another by now, so it is to
-        connect again."""
+        """Raises BrokerNotAvailable if its token was removed since, or its CA. The caller has to
+        connect again: by now it may have another."""
         if not self.is_known(caller):
             raise BrokerNotAvailable(
                 f"{caller} began with a token, or a certificate, that this cluster does not know any longer: connect "

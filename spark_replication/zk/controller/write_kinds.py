@@ -40,8 +40,8 @@ class Codec(ABC, Generic[Kind]):
 
     @abstractmethod
     def operations(self, write: Kind, there: Mapping[str, bool]) -> Iterator[Operation]:
-        """The operations that store it. there: which nodes of `either_way` are there; a node that is not named is as
-        the write expects it."""
+        """The operations that store it. there: of each node of `either_way`, whether it exists. Any
+        other node is taken to be as the write expects it."""
 
     @abstractmethod
     def is_stored(self, write: Kind, nodes: Nodes) -> bool:
