@@ -80,6 +80,10 @@ NOT_RUN = {
     ("operate", "spark-replication reassign plan --add 4"): _OPERATED,
     ("operate", "spark-replication brokers drain 4"): _OPERATED,
     ("security", "spark-replication tokens add tokens root"): _SECURED,
+    (
+        "security",
+        "spark-replication tokens add tokens alice --client-file alice.token --salted",
+    ): "changes the file of no cluster: tests/unit/admin/test_tokens_command.py types it",
     ("security", "spark-replication acls add"): _RIGHTS,
     ("security", "spark-replication quotas set"): _RIGHTS,
     ("security", "security ="): "names a file of a cluster with security: tests/live/cluster/test_secured_clusters.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from spark_replication.process.files import changed_alone
 from spark_replication.transport.proofs.token import Token
 from spark_replication.transport.proofs.tokens import read_tokens
 from spark_replication.transport.proofs.verifier import Verifier
+from tests.printed import printed
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -48,6 +50,20 @@ NOT_THERE = (
 
 def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
+
+
+def test_what_the_guide_prints_of_salted_tokens(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for line in printed("security", "spark-replication tokens add tokens alice --client-file alice.token --salted"):
+        program, *words = shlex.split(line, comments=True)
+        ran = run(*words)
+        assert (program, ran.exit) == ("spark-replication", 0), (line, ran)
+        said.append(ran.out)
+    assert said[-1].count("salted") == 3
+    assert [type(token) for token in tokens_in(file)] == [Verifier] * 3
 
 
 def test_a_token_is_made_for_whoever_has_none(run: Run, tmp_path: Path) -> None:
