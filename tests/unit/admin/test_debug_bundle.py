@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.admin import process_logs
+from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
 from spark_replication.messages.observing import DescribeSettings, SettingInForce, ToldSettings
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.transport.proofs.token import CLIENT
@@ -169,6 +172,24 @@ def test_it_says_which_logs_are_not_to_be_seen(run: Run, cluster: FakeCluster, d
     assert f"logs in {tmp_path}/nowhere: No such file or directory. Run it as a user who may" in told
     assert f"logs in {data}/logs/broker-1: Not a directory" in told
     assert f"logs of broker 2: {brokers[2]} is not to be seen from here" in told
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_a_guardian_is_missing_unless_it_has_a_log_of_its_own(
+    run: Run, cluster: FakeCluster, data: Path, tmp_path: Path, *, has_own: bool
+) -> None:
+    """Here this process is the guardian."""
+    cluster.settings = telling({1: data / "logs/broker-1", 2: data / "logs/broker-2"}, data / "controller")
+    target = tmp_path / "it.tar.gz"
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as broker,  # it ends with this block
+        (data / "logs" / ("guardian-0.log" if has_own else "other.log")).open("a"),
+    ):
+        serving = BrokerFile(pid=broker.pid, incarnation="a", host="h", port=2, replication_port=3, epoch=4)
+        write_broker_file(data / "logs/broker-1", serving)
+        assert run("debug", "bundle", "-b", cluster.bootstrap, target).exit == 0
+    why = f"log of the guardian of broker-1: process {os.getpid()} writes it to its standard error"
+    assert (why in contents(target)["errors.txt"].decode()) != has_own
 
 
 def test_an_earlier_release_does_not_say_where_its_logs_are(
