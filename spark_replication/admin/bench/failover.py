@@ -1,238 +1,172 @@
-"""Measures the failover of a broker that leads a third of all partitions: from its kill until every change is stored,
-every new leader has confirmed, each of them has acknowledged a write, and the Delta tables show them all as leaders.
+"""What follows when a broker is lost that leads a third of a topic's partitions, or the controller; and what many
+partitions cost to which nobody writes.
 
-No measured process is asked anything meanwhile. Afterwards ZooKeeper tells when each leaderAndISR was written, the
-controller's log when each broker's answer came, and the table's own history what it showed since when. The first writes
-begin when the last answer has come: they create as many files as there are partitions, beside the tables.
+All of it in clusters that have a topic of many partitions, with a row in each. For a minute or more after tens of
+thousands of files were removed, ext4 takes long to make new ones: so what is measured after each other uses one
+cluster.
 
-One kill says little on a machine with few processors: whoever comes first there makes the others late. So several are
-measured, in turns where two ways are compared.
+What differs: our brokers' deaths are reported by their guardians. Kafka's controller waits until a broker's session is
+over, of 3 s here, where 9 are usual. The node that is Kafka's active controller is left alive, as ours is.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import Literal
 
 import msgspec
-from deltalake import DeltaTable
 
-from spark_replication.admin.bench.cluster import (
-    HEALTHY_TIMEOUT_S,
-    TOPIC,
-    ControllerLog,
-    Filled,
-    FirstSeen,
-    Stored,
-    eventually,
-    sequential_write_s,
-    session_with,
-    stored,
-    write_to_each,
-)
-from spark_replication.admin.bench.replicate import BROKERS, Progress
-from spark_replication.admin.bench.viewers import viewers
-from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.mirror.delta.reading import rows_of
-from spark_replication.mirror.tables.partitions import PARTITIONS
-from spark_replication.model import BrokerId, Epoch, PartitionState, TopicPartition, decode, encode
-from spark_replication.zk import paths
-from spark_replication.zk.operations import Node
-from spark_replication.zk.session import Session
+from spark_replication.admin.bench import probes
+from spark_replication.admin.bench.harness import Harness, Measure, Measured, Round, Row, rows
+from spark_replication.admin.bench.losses import Successor, controller_lost
+from spark_replication.admin.bench.ours import Ours
+from spark_replication.admin.bench.programs import Programs, kept
+from spark_replication.admin.bench.side import WHOLE, BrokerLost, Led, Rows, Side, counted
+from spark_replication.admin.bench.zookeeper_view import HEALTHY_TIMEOUT_S
+from spark_replication.model import Scalar
+
+TOPIC = "many"
+ROW_BYTES = 1 << 10
+# Brokers, ZooKeeper and the load share this machine: first writes to thousands of partitions make as many files.
+PATIENT = {"request.timeout.ms": 60_000}
+SETTLE_S = 3.0  # until the work that follows the first writes is over
+
+HALF_WRITTEN = Measure("half of them take rows again", "ms")
+WRITTEN = Measure("all of them take rows again", "ms")
+REJOINED = Measure("the broker is back, and all is as before", "s")
+
+#: killed: kill -9. silent: it is stopped, as if its host were lost: its guardian sees nothing, and no connection is
+#: reset or refused, which the controller would take for a death, too.
+Loss = Literal["killed", "silent"]
+#: When a producer begins to write to what the broker led: at the kill, as users do; once all is led, so that these
+#: writes, which make as many files as there are partitions, delay nothing; or never.
+Writes = Literal["at-once", "once-led", "never"]
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds are those since the kill, but for sequential_ms. Of several kills they are the medians."""
+def settings(session_ms: int) -> dict[str, Scalar]:
+    return {**PATIENT, "zookeeper.session.ms": session_ms}
+
+
+def _rows(partitions: int) -> Rows:
+    return Rows(row_bytes=ROW_BYTES, batch_bytes=ROW_BYTES, partitions=partitions)
+
+
+@contextmanager
+def filled(sides: Sequence[Side], partitions: int, harness: Harness) -> Iterator[None]:
+    """Each side has the topic while the block runs, with a row in each partition."""
+    for side in sides:
+        began_s = time.monotonic()
+        side.create(TOPIC, partitions, WHOLE)
+        with _writer(side, partitions):
+            took_s = time.monotonic() - began_s
+            harness.progress(f"{side.name}: {counted(partitions)} are in sync with a row after {took_s:.1f} s")
+    yield
+    for side in sides:
+        side.delete(TOPIC)
+
+
+@contextmanager
+def _writer(side: Side, partitions: int) -> Iterator[Programs]:
+    """A producer that has written to each of them."""
+    with kept(side, side.sender(TOPIC, _rows(partitions), joins=True)) as writer:
+        _write(writer, 0, range(partitions))
+        yield writer
+
+
+def _write(writer: Programs, since_ns: int, partitions: Sequence[int]) -> list[float]:
+    """Milliseconds since then until each of them has acknowledged a row."""
+    (took_ns,) = writer.ask(" ".join(map(str, ("since", since_ns, *partitions))))
+    return sorted(ns / 1e6 for ns in took_ns)
+
+
+class LoseBroker(msgspec.Struct, frozen=True, kw_only=True):
+    partitions: int
+    loss: Loss = "killed"
+    writes: Writes = "at-once"
+
+    @property
+    def what(self) -> str:
+        return f"a broker of {counted(self.partitions)} is {self.loss}"
+
+    @contextmanager
+    def begun(self, side: Side, harness: Harness) -> Iterator[Round]:
+        with _writer(side, self.partitions) as writer:
+            yield partial(self._lost, side, writer)
+
+    def _lost(self, side: Side, writer: Programs) -> Measured:
+        led = side.leader(TOPIC)
+        if self.writes != "never":
+            _write(writer, 0, range(self.partitions))  # it knows all leaders
+        with side.looked_at():
+            loss = side.lose(TOPIC, led, silently=self.loss == "silent")
+            try:
+                written = self._written(loss, led, writer)
+                found = {**loss.measured(), **written}
+            finally:
+                began_s = time.monotonic()
+                # whatever is measured next wants all of them
+                side.restore(TOPIC, led, was_silent=self.loss == "silent")
+        return {**found, REJOINED: time.monotonic() - began_s}
+
+    def _written(self, loss: BrokerLost, led: Led, writer: Programs) -> Measured:
+        if self.writes == "once-led":
+            loss.wait_led()
+        if self.writes == "never":
+            return {}
+        took_ms = _write(writer, loss.at_ns, led.partitions)
+        return {HALF_WRITTEN: took_ms[len(took_ms) // 2], WRITTEN: took_ms[-1]}
+
+
+class LoseController(msgspec.Struct, frozen=True, kw_only=True):
+    """Kill it: until a successor holds /controller, has loaded everything, and every broker has answered its INIT."""
 
     partitions: int
-    told_by: str
-    #: How many pages were open meanwhile.
-    pages: int
-    kills: int = 1
-    #: How many partitions the dead broker led.
-    led: int
-    #: How many leaderAndISRs changed.
-    changed: int
-    #: The broker's registration is gone.
-    gone_ms: int
-    #: The last new leader of what the dead broker led is stored.
-    elected_ms: int
-    #: The last new leader has confirmed.
-    active_ms: int
-    #: The table shows every new leader as confirmed.
-    shown_ms: int
-    #: Every new leader has acknowledged a write to all replicas in sync.
-    written_ms: int | None
-    #: The last changed leaderAndISR is stored, with the shrunken ISRs of living leaders, too.
-    stored_ms: int
-    #: How long as many conditional writes take, one at a time.
-    sequential_ms: int
-    #: sequential_ms divided by what storing took.
-    ratio: float
-    #: How long the broker took to be back, once it was started again.
-    rejoined_s: float
-    #: What elected and active took since the broker was gone, by what they took without a page; None without a page.
-    elected_by_no_page: float | None = None
-    active_by_no_page: float | None = None
+    successor: Successor
+    session_ms: int
+
+    @property
+    def what(self) -> str:
+        return f"the controller of {counted(self.partitions)} is killed, another one {_SUCCESSORS[self.successor]}"
+
+    @contextmanager
+    def begun(self, side: Ours, harness: Harness) -> Iterator[Round]:
+        def lost() -> Measured:
+            with side.looked_at():
+                found = controller_lost(side.cluster, self.successor, settings(self.session_ms))
+            side.cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+            return found
+
+        yield lost
 
 
-COLUMNS = Figures.__struct_fields__
+_SUCCESSORS = {"restarted": "is started", "standby": "stands by"}
+
+CPU = Measure("processor", "%")
+MEMORY, GROWN = Measure("memory", "MB"), Measure("memory for each partition", "KiB")
+THREADS, OPEN_FILES = Measure("threads", ""), Measure("open files", "")
 
 
-def failover(
-    filled: Filled, progress: Progress, *, writes: bool = True, pages: int = 0, rounds: int = 1
-) -> Iterator[Figures]:
-    """Lose the leader of partition 0, first with a death report, then with the session timeout alone. With `pages` each
-    is measured in turns, without them and with so many open.
-
-    For the session timeout the broker is stopped, not killed, as if its host were lost: its guardian sees nothing, and
-    no connection is reset or refused, which the controller would take for a death, too.
-    """
-    cluster = filled.cluster
-    ways = [(reported, shown) for reported in (True, False) for shown in sorted({0, pages})]
-    kills: dict[tuple[bool, int], list[Figures]] = {way: [] for way in ways}
-    with session_with(cluster) as session:
-        for number in range(rounds):
-            for reported, shown in ways if number % 2 == 0 else reversed(ways):
-                with viewers(cluster.page, shown):
-                    figures = killed(cluster, session, shown, reported=reported, writes=writes, progress=progress)
-                kills[reported, shown].append(figures)
-                cluster.admin.elect_leaders("preferred")
-                cluster.wait_healthy(HEALTHY_TIMEOUT_S)
-    for (reported, shown), found in kills.items():
-        yield medians(found, kills[reported, 0] if shown else None)
-
-
-def medians(kills: Sequence[Figures], without_page: Sequence[Figures] | None) -> Figures:
-    """What these kills have in common, and the medians of what they took, by those without a page."""
-
-    def median(name: str) -> float:
-        return float(statistics.median(getattr(each, name) for each in kills))
-
-    times = [name for name in COLUMNS if name.endswith("_ms") and getattr(kills[0], name) is not None]
-    found = msgspec.structs.replace(
-        kills[0],
-        kills=len(kills),
-        **{name: round(median(name)) for name in times},
-        ratio=round(median("ratio"), 1),
-        rejoined_s=round(median("rejoined_s"), 1),
-    )
-    if without_page is None:
-        return found
-    return msgspec.structs.replace(
-        found,
-        elected_by_no_page=round(_since_gone(kills, "elected_ms") / _since_gone(without_page, "elected_ms"), 2),
-        active_by_no_page=round(_since_gone(kills, "active_ms") / _since_gone(without_page, "active_ms"), 2),
-    )
-
-
-def _since_gone(kills: Sequence[Figures], name: str) -> float:
-    """At least a millisecond: both times are in whole ones."""
-    return max(1.0, float(statistics.median(getattr(each, name) - each.gone_ms for each in kills)))
-
-
-def killed(
-    cluster: LocalCluster, session: Session, pages: int, *, reported: bool, writes: bool, progress: Progress
-) -> Figures:
-    """Lose the leader of partition 0, and measure what follows until it is back and in sync."""
-    before = stored(session)
-    first = TopicPartition(TOPIC, 0)
-    victim = before[first].state.leader
-    assert victim is not None, "a healthy cluster's partitions are led"
-    led = {partition for partition, found in before.items() if found.state.leader == victim}
-    told_by = "report" if reported else "session"
-    progress(f"broker {victim} is lost, which leads {len(led)} of {len(before)} partitions; told by {told_by}")
-    gone = FirstSeen(session, paths.broker_id(victim), lambda node: node is None)
-    elected = FirstSeen(session, paths.leader_and_isr(first), partial(_is_led_by_another, first, victim))
-    log = ControllerLog(cluster.directory / "controller" / "log")
-    killed_s = time.time()
-    if reported:
-        cluster.kill_broker(victim)
-    else:
-        os.kill(cluster.brokers[victim].pid, signal.SIGSTOP)
-    gone_s = gone.wait("is gone")
-    elected.wait("has another leader")
-    assert elected.node is not None, "it is led"
-    confirmed = partial(first_told, log, elected.node.modified_ms / 1_000)
-    eventually(lambda: len(confirmed()) == BROKERS - 1, "all new leaders have confirmed")
-    active_s = max(confirmed().values())
-    states = {partition: found.state for partition, found in stored(session).items() if partition in led}
-    if writes:
-        write_to_each(cluster, states)
-    written_s = time.time()
-    shown_s = confirmed_in_table_s(
-        cluster.mirror_path, {partition: state.leader_epoch for partition, state in states.items()}
-    )
-    after = stored(session)
-    changed = [found for partition, found in after.items() if found.state != before[partition].state]
-    _check(victim, led, after)
-    stored_s = max(found.at_s for found in changed)
-    sequential_s = sequential_write_s(session, encode(changed[0].state), len(changed))
-    if not reported:
-        cluster.kill_broker(victim)
-    began = time.perf_counter()
-    cluster.restart_broker(victim)
-    cluster.wait_healthy(HEALTHY_TIMEOUT_S)
-    found = Figures(
-        partitions=len(before),
-        told_by=told_by,
-        pages=pages,
-        led=len(led),
-        changed=len(changed),
-        gone_ms=round(1_000 * (gone_s - killed_s)),
-        elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
-        active_ms=round(1_000 * (active_s - killed_s)),
-        shown_ms=round(1_000 * (shown_s - killed_s)),
-        written_ms=round(1_000 * (written_s - killed_s)) if writes else None,
-        stored_ms=round(1_000 * (stored_s - killed_s)),
-        sequential_ms=round(1_000 * sequential_s),
-        ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
-        rejoined_s=round(time.perf_counter() - began, 1),
-    )
-    elected_ms, active_ms = found.elected_ms - found.gone_ms, found.active_ms - found.gone_ms
-    progress(f"since it was gone, with {pages} pages open: elected {elected_ms} ms, active {active_ms} ms")
+def idle(side: Ours, partitions: int, seconds: float, harness: Harness) -> list[Row]:
+    """What each process uses and holds."""
+    time.sleep(SETTLE_S)
+    harness.progress(f"idle for {seconds} s")
+    pids = side.processes()
+    used_s = {name: probes.cpu_s_of([pid]) for name, pid in pids.items()}
+    began_s = time.perf_counter()
+    time.sleep(seconds)
+    found = []
+    for name, pid in pids.items():
+        cpu_s, took_s = probes.cpu_s_of([pid]) - used_s[name], time.perf_counter() - began_s
+        memory_kb = probes.memory_kb(pid)
+        measured = {
+            CPU: 100 * cpu_s / took_s,
+            MEMORY: memory_kb / 1_024,
+            GROWN: (memory_kb - side.empty_kb[name]) / partitions,
+            THREADS: probes.threads(pid),
+            OPEN_FILES: probes.open_files(pid),
+        }
+        found += rows(f"{name}, {counted(partitions)}", {side.name: [measured]})
     return found
-
-
-def _is_led_by_another(partition: TopicPartition, victim: BrokerId, node: Node | None) -> bool:
-    return node is not None and decode(node.data, PartitionState, str(partition)).leader != victim
-
-
-def first_told(log: ControllerLog, since_s: float) -> dict[BrokerId, float]:
-    """When each broker first answered after the election. A living broker is told of what it leads by the election
-    before anything else. Its answers to earlier commands may come at any time before that."""
-    log.read()
-    return {told.broker: told.at_s for told in reversed(log.told) if told.at_s >= since_s}
-
-
-def confirmed_in_table_s(mirror_path: str, leader_epochs: Mapping[TopicPartition, Epoch]) -> float:
-    """When the table came to show that the leader of each partition has confirmed at this epoch."""
-    table = DeltaTable(PARTITIONS.path(mirror_path))
-
-    def shows_all() -> bool:
-        rows = rows_of(table, ["topic", "partition", "active_epoch"], "NOT deleted").to_pylist()
-        shown = {TopicPartition(row["topic"], row["partition"]): row["active_epoch"] for row in rows}
-        return all(shown.get(partition) == epoch for partition, epoch in leader_epochs.items())
-
-    def newest_shows_all() -> bool:
-        table.update_incremental()
-        return shows_all()
-
-    eventually(newest_shows_all, "the table shows every new leader as confirmed")
-    shown_s = 0.0
-    for commit in table.history():  # the newest first
-        table.load_as_version(commit["version"])
-        if not shows_all():
-            break
-        shown_s = commit["timestamp"] / 1_000
-    return shown_s
-
-
-def _check(victim: BrokerId, led: set[TopicPartition], after: dict[TopicPartition, Stored]) -> None:
-    for partition in led:
-        leader = after[partition].state.leader
-        assert leader not in (None, victim), f"{partition} is led by {leader}"

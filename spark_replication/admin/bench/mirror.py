@@ -1,7 +1,8 @@
-"""How far the Delta tables are behind: from the controller's news to a committed table, by the production thread.
+"""How far the Delta tables are behind, from the controller's news to a committed table, by the production thread; and
+what they grow to.
 
-Beside it, the same run appends the same rows to a table that nobody reads, with no condition and no change feed, which
-is the least that a table can cost.
+Beside it, the same rows are appended to a table that nobody reads, with no condition and no change feed, which is the
+least that a table can cost.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from deltalake import write_deltalake
 
-from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.harness import MEDIAN, Harness, Measure, Progress, Round, Row, rows, waits
 from spark_replication.config import settings_from
 from spark_replication.core.controller.news import EverythingTold, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ
@@ -25,85 +28,64 @@ from spark_replication.mirror.tables.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.model import PartitionState
 
-TOPIC = "bench"
 REPLICAS = (1, 2, 3)
 WRITE_TIMEOUT_S = 60.0
 SAID_EVERY_S = 10.0
 SAMPLE = 100
+SIZE, FILES = Measure("size", "MB", None), Measure("files", "", None)
 
 
-class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    partitions: int
-    #: How many partitions change at one time.
+class Tables(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def change(self, numbers: Sequence[int]) -> float:
+        """Change these partitions. Returns the milliseconds until a table shows it."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
-    writes: int
-    p50_ms: float
-    p99_ms: float
-    append_ms: float
-    #: append_ms divided by p50_ms.
-    ratio: float
-
-
-class Commits(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of many commits, each of which changes one partition."""
-
     partitions: int
-    commits: int
-    mb: float
-    files: int
-    #: The median of the first hundred.
-    first_ms: float
-    #: The median of the last hundred.
-    last_ms: float
-    ratio: float
+    #: In a round.
+    writes: int
+
+    @property
+    def what(self) -> str:
+        return f"{self.changed:,} of {self.partitions:,} partitions change"
+
+    @contextmanager
+    def begun(self, side: Tables, harness: Harness) -> Iterator[Round]:
+        yield lambda: waits([side.change(range(self.changed)) for _ in range(self.writes)])
 
 
-LAG_COLUMNS = Lag.__struct_fields__
-COMMITS_COLUMNS = Commits.__struct_fields__
+def lag(partitions: int, changed: Sequence[int], writes: int, harness: Harness) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, OurTables(directory, partitions) as ours:
+        for count in sorted({min(each, partitions) for each in changed}):
+            case = Change(changed=count, partitions=partitions, writes=writes)
+            sides: list[Tables] = [ours, PlainAppend(Path(directory) / f"append-{count}")]
+            yield from harness.measure(case, sides)
 
 
-def lag(partitions: int, changed: Sequence[int], writes: int, progress: Progress) -> Iterator[Lag]:
-    with tempfile.TemporaryDirectory(prefix="spark-replication-") as directory, _Told(directory, partitions) as told:
-        for count in changed:
-            progress(f"{count} of {partitions} partitions change, {writes} times")
-            took_ms = sorted(told.change(range(min(count, partitions))) for _ in range(writes))
-            append_ms = statistics.median(_append_ms(Path(directory), count, number) for number in range(writes))
-            p50_ms = statistics.median(took_ms)
-            yield Lag(
-                partitions=partitions,
-                changed=count,
-                writes=writes,
-                p50_ms=round(p50_ms, 1),
-                p99_ms=round(took_ms[min(len(took_ms) - 1, int(0.99 * len(took_ms)))], 1),
-                append_ms=round(append_ms, 1),
-                ratio=round(append_ms / p50_ms, 2),
-            )
-
-
-def commits(partitions: int, count: int, progress: Progress) -> Commits:
-    with tempfile.TemporaryDirectory(prefix="spark-replication-") as directory, _Told(directory, partitions) as told:
+def growth(partitions: int, commits: int, progress: Progress) -> Iterator[Row]:
+    """Commits that each change one partition."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, OurTables(directory, partitions) as ours:
         took_ms, said_s = [], time.monotonic()
-        for number in range(count):
-            took_ms.append(told.change([number % partitions]))
+        for number in range(commits):
+            took_ms.append(ours.change([number % partitions]))
             if time.monotonic() - said_s > SAID_EVERY_S:
                 said_s = time.monotonic()
-                mb, files = _size(told.path)
-                progress(f"{number + 1} commits: {mb} MB in {files} files, the last took {took_ms[-1]:.0f} ms")
-        mb, files = _size(told.path)
-        first_ms, last_ms = statistics.median(took_ms[:SAMPLE]), statistics.median(took_ms[-SAMPLE:])
-        return Commits(
-            partitions=partitions,
-            commits=count,
-            mb=mb,
-            files=files,
-            first_ms=round(first_ms, 1),
-            last_ms=round(last_ms, 1),
-            ratio=round(last_ms / first_ms, 2),
-        )
+                progress(f"{number + 1} commits, the last took {took_ms[-1]:.0f} ms")
+        sizes = [file.stat().st_size for file in Path(ours.path).rglob("*") if file.is_file()]
+    what = f"{commits:,} commits of {partitions:,} partitions"
+    yield from rows(what, {ours.name: [{SIZE: sum(sizes) / 1e6, FILES: len(sizes)}]})
+    last, first = ({MEDIAN: statistics.median(part)} for part in (took_ms[-SAMPLE:], took_ms[:SAMPLE]))
+    yield from rows(what, {f"the last {SAMPLE}": [last], f"the first {SAMPLE}": [first]})
 
 
-class _Told:
+class OurTables:
     """The tables of a cluster of so many partitions, written as a controller's process writes them."""
+
+    name = "ours"
 
     def __init__(self, directory: str, partitions: int) -> None:
         self.path = str(Path(directory) / "mirror")
@@ -116,14 +98,14 @@ class _Told:
         everything = tuple(PartitionNews(_command(number, 0), 1, 1) for number in range(partitions))
         self._write(lambda: self._mirror.tell(News(partitions=everything, complete=EverythingTold(1, ALL_READ))))
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> OurTables:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._mirror.close()
 
     def change(self, numbers: Sequence[int]) -> float:
-        """Change the leader of each partition. Return the milliseconds until the table shows it."""
+        """Each gets another leader."""
         self._zxid += 1
         now_ms = int(time.time() * 1_000)
         news = News(partitions=tuple(PartitionNews(_command(each, self._zxid), self._zxid, now_ms) for each in numbers))
@@ -138,6 +120,27 @@ class _Told:
         return (time.perf_counter() - began) * 1_000
 
 
+class PlainAppend:
+    name = "a plain append"
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._number = 0
+
+    def change(self, numbers: Sequence[int]) -> float:
+        self._number += 1
+        changed = [
+            PartitionRow(
+                cluster_id="bench", command=_command(each, self._number), zxid=self._number, told_ms=self._number
+            )
+            for each in numbers
+        ]
+        table = PARTITIONS.rows(changed, [])
+        began = time.perf_counter()
+        write_deltalake(self._path, table, mode="append")
+        return (time.perf_counter() - began) * 1_000
+
+
 def _command(number: int, leader_epoch: int) -> PartitionCommand:
     state = PartitionState(
         leader=REPLICAS[(number + leader_epoch) % len(REPLICAS)],
@@ -147,22 +150,5 @@ def _command(number: int, leader_epoch: int) -> PartitionCommand:
         epochs=dict.fromkeys(REPLICAS, 0),
     )
     return PartitionCommand(
-        topic=TOPIC, partition=number, topic_id="id", replicas=REPLICAS, state=state, partition_epoch=leader_epoch
+        topic="bench", partition=number, topic_id="id", replicas=REPLICAS, state=state, partition_epoch=leader_epoch
     )
-
-
-def _append_ms(directory: Path, count: int, number: int) -> float:
-    rows = [
-        PartitionRow(cluster_id="bench", command=_command(each, number), zxid=number, told_ms=number)
-        for each in range(count)
-    ]
-    table = PARTITIONS.rows(rows, [])
-    began = time.perf_counter()
-    write_deltalake(str(directory / f"append-{count}"), table, mode="append")
-    return (time.perf_counter() - began) * 1_000
-
-
-def _size(path: str) -> tuple[float, int]:
-    """The megabytes of all tables, and how many files they have."""
-    sizes = [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]
-    return round(sum(sizes) / 1e6, 1), len(sizes)

@@ -1,47 +1,39 @@
-"""Moves a replica of each partition of a topic from one broker to another, and back, again and again:
-`python -m spark_replication.admin.bench.moving '{…}'`.
-
-lasting says what it prints. It has begun with the first move, and ends after a whole one.
-"""
+"""Moves a replica of each partition of a topic to another broker whenever it is asked, in a process of its own: see
+Target.mover."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from functools import partial
+from collections.abc import Mapping
 
 import msgspec
 
-from spark_replication.admin.bench.talking import Done, last
+from spark_replication.admin.bench.programs import answer
+from spark_replication.admin.bench.sending import security_of
 from spark_replication.client.asking.admin import Admin
 from spark_replication.client.asking.descriptions import PartitionDescription
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, Scalar
 
 MOVED_TIMEOUT_S = 60.0
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: str
+    #: Settings.
+    security: Mapping[str, Scalar]
     topic: str
-    #: Of each partition.
-    bytes: int
 
 
-def move(work: Work, begun: threading.Event, ended: threading.Event) -> Done:
-    moved = 0
-    with Admin(work.bootstrap) as admin:
-        brokers = frozenset(each.id for each in admin.describe_cluster().brokers)
-        began_s = time.perf_counter()
-        while not ended.is_set():
-            (topic,) = admin.describe_topics([work.topic])
-            targets = {f"{work.topic}-{each.partition}": _target(each, brokers) for each in topic.partitions}
-            for refused in admin.reassign(targets).values():
-                raise refused
-            begun.set()
-            admin.wait_reassigned(targets, MOVED_TIMEOUT_S)
-            moved += len(targets)
-        return Done(bytes=moved * work.bytes, seconds=time.perf_counter() - began_s)
+def move(admin: Admin, name: str) -> int:
+    brokers = frozenset(each.id for each in admin.describe_cluster().brokers)
+    (topic,) = admin.describe_topics([name])
+    targets = {f"{name}-{each.partition}": _target(each, brokers) for each in topic.partitions}
+    began_ns = time.perf_counter_ns()
+    for refused in admin.reassign(targets).values():
+        raise refused
+    admin.wait_reassigned(targets, MOVED_TIMEOUT_S)
+    return time.perf_counter_ns() - began_ns
 
 
 def _target(partition: PartitionDescription, brokers: frozenset[BrokerId]) -> tuple[BrokerId, ...]:
@@ -50,4 +42,6 @@ def _target(partition: PartitionDescription, brokers: frozenset[BrokerId]) -> tu
 
 
 if __name__ == "__main__":
-    last(partial(move, msgspec.json.decode(sys.argv[1], type=Work)))
+    work = msgspec.json.decode(sys.argv[1], type=Work)
+    with Admin(work.bootstrap, security=security_of(work.security)) as asking:
+        answer(lambda _: [move(asking, work.topic)])

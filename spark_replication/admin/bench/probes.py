@@ -1,8 +1,20 @@
-"""What a process holds, as Linux tells it."""
+"""What a process uses and holds, as Linux tells it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+
+_TICKS_PER_S = 100.0  # of /proc/<pid>/stat: Linux shows hundredths of seconds, whatever its clock
+
+
+def cpu_s_of(pids: Iterable[int]) -> float:
+    total = 0.0
+    for pid in pids:
+        # The program's name, in parentheses, may contain anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return total
 
 
 def memory_kb(pid: int) -> int:

@@ -1,10 +1,11 @@
-"""Programs of the load, each a process of its own. One prints `ready` once it has begun. Then it does what each line of
-its input asks for and prints a line about it, or it goes on until its input ends.
+"""Programs of the load, each a process of its own. One prints `ready` once it has begun, and then, for each line of its
+input, a line about what it did for it.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,23 +14,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_replication.admin.bench.load import cpu_s_of
-from spark_replication.admin.bench.replicate import Progress
-from spark_replication.admin.bench.side import Rows, Side
+from spark_replication.admin.bench.probes import cpu_s_of
+from spark_replication.admin.bench.side import Target
 from spark_replication.errors import ReplicationError, RequestTimedOut
 
 TIMEOUT_S = 600.0
-#: Java compiles its code meanwhile: Kafka is slower by half before.
-WARM_UP_ROWS = 1_000_000
-STEADY_ROUNDS = 3
-STEADY = 1.1
 
 
-class Round(NamedTuple):
-    """What programs did that were asked for the same at the same time."""
+class Used(NamedTuple):
+    """What programs did that were asked for the same at the same time, and the processor time of that."""
 
-    printed: list[str]
-    #: Processor time.
+    #: Of each.
+    took_ns: list[list[int]]
     brokers_s: float
     clients_s: float
 
@@ -37,90 +33,69 @@ class Round(NamedTuple):
 class Programs:
     """Use `kept`."""
 
-    def __init__(self, side: Side, running: Sequence[subprocess.Popen[str]]) -> None:
+    def __init__(self, side: Target, running: Sequence[subprocess.Popen[str]]) -> None:
         self._side = side
         self._running = running
 
-    def ask(self, line: str) -> Round:
-        brokers_s, clients_s = self._used_s()
+    def ask(self, line: str) -> list[list[int]]:
+        """What each of them took."""
         for each in self._running:
             _tell(each, line)
-        printed = [_answer(each) for each in self._running]
+        return [msgspec.json.decode(_answer(each), type=list[int]) for each in self._running]
+
+    def used(self, line: str) -> Used:
+        brokers_s, clients_s = self._used_s()
+        took_ns = self.ask(line)
         brokers_after_s, clients_after_s = self._used_s()
-        return Round(printed, brokers_after_s - brokers_s, clients_after_s - clients_s)
+        return Used(took_ns, brokers_after_s - brokers_s, clients_after_s - clients_s)
 
     def _used_s(self) -> tuple[float, float]:
-        return cpu_s_of(self._side.pids), cpu_s_of(tuple(each.pid for each in self._running))
+        return cpu_s_of(self._side.pids), cpu_s_of(each.pid for each in self._running)
 
 
 @contextmanager
-def kept(side: Side, command: Sequence[str], times: int = 1) -> Iterator[Programs]:
+def kept(side: Target, command: Sequence[str], times: int = 1) -> Iterator[Programs]:
     """This program so many times, ready to be asked. It does not outlive the block."""
     with ExitStack() as running:
-        yield Programs(side, [running.enter_context(ready(command)) for _ in range(times)])
+        yield Programs(side, [running.enter_context(_ready(command)) for _ in range(times)])
 
 
-def warm_up(rows: int, rate: Callable[[], float], within_s: float, what: str, progress: Progress) -> None:
-    """Have rounds of so many rows, which `rate` runs, until all that runs is warm: WARM_UP_ROWS at least, and rates
-    that are steady. It says so if they are not after `within_s`."""
-    began_s = time.monotonic()
-    rates: list[float] = []
-    while time.monotonic() - began_s < within_s:
-        rates.append(rate())
-        last = rates[-STEADY_ROUNDS:]
-        is_steady = len(last) == STEADY_ROUNDS and max(last) < STEADY * min(last)
-        if is_steady and len(rates) * rows >= WARM_UP_ROWS:
-            progress(
-                f"{what}: warm after {len(rates) * rows:,} rows, {rates[0]:.0f} MB/s at first, {rates[-1]:.0f} now"
-            )
-            return
-    if rates:
-        seen = ", ".join(f"{each:.0f}" for each in rates)
-        progress(f"{what}: not steady after {len(rates) * rows:,} rows and {within_s:.0f} s: {seen} MB/s")
+def command_of(module: str, work: msgspec.Struct) -> list[str]:
+    return [sys.executable, "-m", module, msgspec.json.encode(work).decode()]
 
 
-def produced_mb_per_s(found: Round, of: Rows, batches: int) -> float:
-    """The rates of producers that sent so many batches each, added up."""
-    sent_bytes = batches * of.rows_a_batch * of.row_bytes
-    return sum(sent_bytes / int(took_ns) * 1e3 for took_ns in found.printed)
+def answer(does: Callable[[list[str]], list[int]]) -> None:
+    """The whole life of a program: it says `ready`, and then what `does` returns for the words of each line."""
+    _say("ready")
+    for line in sys.stdin:
+        _say(msgspec.json.encode(does(line.split())).decode())
 
 
-def send(side: Side, topic: str, of: Rows, batches: int) -> None:
-    """Have so many batches in the topic."""
-    with kept(side, side.producer(topic, of)) as program:
-        program.ask(str(batches))
-
-
-def decoded_ns(found: Round) -> list[int]:
-    (printed,) = found.printed
-    return msgspec.json.decode(printed, type=list[int])
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 @contextmanager
-def ready(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The program, once it has printed `ready`. It does not outlive the block."""
+def _ready(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
         try:
             assert program.stdout is not None
             if program.stdout.readline() != "ready\n":
-                raise ReplicationError(f"a program of the load did not begin: {ended(program)}")
+                raise ReplicationError(f"a program of the load did not begin: {_ended(program)}")
             yield program
         finally:
             program.kill()
 
 
-def ended(process: subprocess.Popen[str], told: str | None = None) -> str:
-    """What the program prints until it has ended. told: what it reads meanwhile."""
+def _ended(process: subprocess.Popen[str]) -> str:
+    """How a program ended that should not have."""
     try:
-        printed, said = process.communicate(told, timeout=TIMEOUT_S)
+        printed, said = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise RequestTimedOut(f"a program of the load did not end within {TIMEOUT_S:.0f} s") from error
-    if process.returncode != 0:
-        raise ReplicationError(
-            f"a program of the load ended with exit code {process.returncode}: {printed[-500:]}{said[-1_500:]}"
-        )
-    return printed
+    return f"it ended with exit code {process.returncode}: {printed[-500:]}{said[-1_500:]}"
 
 
 def _tell(process: subprocess.Popen[str], line: str) -> None:
@@ -143,4 +118,4 @@ def _answer(process: subprocess.Popen[str]) -> str:
         return line
     if time.monotonic() >= until_s:
         raise RequestTimedOut(f"a program of the load did not answer within {TIMEOUT_S:.0f} s")
-    raise ReplicationError(f"a program of the load ended when it was asked: {ended(process)}")
+    raise ReplicationError(f"a program of the load was asked and did not answer: {_ended(process)}")

@@ -11,30 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from spark_replication.admin.bench.harness import Beside, Row
+
 FIGURES, TABLE = "figures.json", "table.md"
 LIBRARIES = ("pyspark", "pyarrow", "deltalake", "kazoo")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of ours, and a peer's or a limit's, if there is one."""
-
-    what: str
-    unit: str
-    ours: float
-    #: None: there is no peer, or it could not run.
-    theirs: float | None = None
-    #: How many times better ours is. Of a limit: which part of it was reached.
-    ratio: float | None = None
-    #: In the worst and the best of the rounds.
-    least_ratio: float | None = None
-    most_ratio: float | None = None
-
-
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     title: str
-    #: Who is measured beside us; None: nobody.
-    peer: str | None
-    #: What is alike on both sides, and what differs.
+    #: What is alike on all sides, and what differs.
     conditions: str
     rows: Sequence[Row]
 
@@ -50,7 +35,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
-    #: How many rounds the figures beside a peer are the medians of.
+    #: How many rounds figures are the medians of.
     rounds: str
     sections: Sequence[Section]
     #: What did not run, and why.
@@ -96,25 +81,42 @@ def table(report: Report) -> str:
 
 
 def _table(section: Section) -> str:
-    lines = [f"**{section.title}.** {section.conditions}", ""]
-    if section.peer is None:
-        lines += ["| | ours |", "| --- | --- |"]
-        lines += [f"| {row.what} | {_value(row.ours)} {row.unit} |" for row in section.rows]
-    else:
-        lines += [f"| | ours | {section.peer} | ratio |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| {row.what} | {_value(row.ours)} {row.unit} | {_value(row.theirs)} | {_ratio(row)} |"
-            for row in section.rows
+    columns, lines = listing(section.rows)
+    return "\n".join(
+        [
+            f"**{section.title}.** {section.conditions}",
+            "",
+            *(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines)),
         ]
-    return "\n".join(lines)
+    )
 
 
-def _ratio(row: Row) -> str:
-    if row.least_ratio is None or row.most_ratio is None:
-        return _value(row.ratio)
-    return f"{_value(row.ratio)} ({_value(row.least_ratio)} to {_value(row.most_ratio)})"
+def listing(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A column for each side, and one for the ratio of each that another is compared with; and their cells."""
+    sides = list(dict.fromkeys(side for row in rows for side in (row.side, *(each.side for each in row.beside))))
+    peers = {each.side for row in rows for each in row.beside}
+    columns = [""]
+    for side in sides:
+        columns += [side, "ratio"] if side in peers else [side]
+    lines = []
+    for row in rows:
+        beside = {each.side: each for each in row.beside}
+        cells = [f"{row.what}: {row.measure}"]
+        for side in sides:
+            figure = row.figure if side == row.side else beside[side].figure if side in beside else None
+            cells.append(f"{_value(figure)} {row.unit if side == row.side else ''}".strip())
+            if side in peers:
+                cells.append(_ratio(beside[side]) if side in beside else "")
+        lines.append(cells)
+    return columns, lines
+
+
+def _ratio(beside: Beside) -> str:
+    if beside.least_ratio == beside.most_ratio:
+        return _value(beside.ratio)
+    return f"{_value(beside.ratio)} ({_value(beside.least_ratio)} to {_value(beside.most_ratio)})"
 
 
 def _value(figure: float | None) -> str:
     """Three digits say what a measurement can."""
-    return "" if figure is None else f"{figure:,.0f}" if figure >= 100 else f"{figure:.3g}"
+    return "" if figure is None else f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"

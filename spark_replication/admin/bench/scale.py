@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from spark_replication.admin.bench.decide import REPLICAS, cluster_of, failed
-from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.decide import EACH, REPLICAS, cluster_of, failed
+from spark_replication.admin.bench.harness import Progress
 from spark_replication.core.controller.announcing import announce
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import TookOver
@@ -83,7 +83,7 @@ def _costs(cluster: Cluster) -> Costs:
         partitions=count,
         controller_bytes=round(taken / count),
         znode_bytes=round(znodes / count),
-        failure_us=min(failed(_made(cluster)).us_per_partition for _ in range(ROUNDS)),
+        failure_us=round(min(failed(_made(cluster))[0][EACH] for _ in range(ROUNDS)), 2),
         command_bytes=round(len(told) / count),
         encode_us=round(encode_s / count * 1e6, 2),
         decode_us=round(decode_s / count * 1e6, 2),

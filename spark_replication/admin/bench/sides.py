@@ -1,75 +1,83 @@
-"""Runs two clusters, ours and Kafka, and the programs that load them, each in a process of its own.
-
-Both have three replicas, two of which must have a record; acks=all; no sync of the disk; the same rows of random bytes,
-and batches of the same size. What differs: our rows are Arrow batches, checked column by column where they are stored,
-and Kafka's are records that brokers do not look into.
-"""
+"""Runs the sides of a comparison: our cluster, one of each security.mode if several are wanted, Kafka, and the bare
+loop."""
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Literal
 
-from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S
+from spark_replication.admin.bench.bare import Bare
+from spark_replication.admin.bench.harness import Harness
 from spark_replication.admin.bench.kafka.nodes import kafka_cluster
 from spark_replication.admin.bench.kafka.theirs import Theirs
-from spark_replication.admin.bench.ours import Ours
-from spark_replication.admin.bench.programs import kept, produced_mb_per_s, warm_up
-from spark_replication.admin.bench.replicate import RECENT, Progress, started
-from spark_replication.admin.bench.rounds import Rounds
-from spark_replication.admin.bench.side import Rows, Side
-from spark_replication.client.asking.admin import Admin
+from spark_replication.admin.bench.ours import Ours, our_cluster, settings_of_modes
+from spark_replication.admin.bench.side import WHOLE, Target
+from spark_replication.admin.bench.traffic import Produce
+from spark_replication.config import SecurityMode
 from spark_replication.errors import StartFailed
+from spark_replication.model import Scalar
 
-WARM_UP_TOPIC = "warm-up"
-WARM_UP_BATCHES = 2_000  # in a round
+Peer = Literal["kafka", "bare"]
+PLAIN: tuple[SecurityMode, ...] = ("none",)
+#: What makes brokers warm.
+WARM_UP = Produce(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=1, producers=1, mib=128)
 
 
 @contextmanager
-def both(progress: Progress, *, kafka: bool, warm_up_s: float) -> Iterator[list[Side]]:
-    """Run our cluster, and Kafka beside it, both warm. Without `kafka`, and where it cannot run, ours is alone."""
+def clusters(
+    harness: Harness, modes: Sequence[SecurityMode] = PLAIN, config: Mapping[str, Scalar] = WHOLE
+) -> Iterator[list[Ours]]:
+    """Run a cluster of each of these modes."""
     with ExitStack() as running:
-        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="spark-replication-")))
-        cluster = running.enter_context(started())
-        admin = Admin(cluster.bootstrap, security=cluster.security, deadline_ms=int(1_000 * HEALTHY_TIMEOUT_S))
-        sides: list[Side] = [Ours(cluster, running.enter_context(admin))]
-        if kafka:
-            try:
-                sides.append(Theirs(running.enter_context(kafka_cluster(folder / "kafka", progress))))
-            except StartFailed as error:
-                progress(f"Kafka does not run, so there is nothing to compare with: {error.message}")
-            else:
-                for side in sides:
-                    _warm_up(side, warm_up_s, progress)
+        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        settings = settings_of_modes(directory)
+        found = []
+        for mode in modes:
+            name = "ours" if len(modes) == 1 else mode
+            harness.progress(f"three brokers start, security.mode={mode}")
+            found.append(running.enter_context(our_cluster(config, name=name, security=settings[mode])))
+        yield found
+
+
+@contextmanager
+def kafka(harness: Harness) -> Iterator[Theirs | None]:
+    """Run Kafka. None where it cannot run."""
+    with ExitStack() as running:
+        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        try:
+            side = Theirs(running.enter_context(kafka_cluster(directory / "kafka", harness.progress)))
+        except StartFailed as error:
+            harness.progress(f"Kafka does not run, so there is nothing to compare with: {error.message}")
+            yield None
+            return
+        yield side
+
+
+@contextmanager
+def bare() -> Iterator[Bare]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, closing(Bare(Path(directory))) as side:
+        yield side
+
+
+@contextmanager
+def all_sides(
+    harness: Harness, beside: Collection[Peer], modes: Sequence[SecurityMode] = PLAIN
+) -> Iterator[list[Target]]:
+    """Run ours and its peers, all warm."""
+    with ExitStack() as running:
+        sides: list[Target] = [*running.enter_context(clusters(harness, modes))]
+        if "kafka" in beside and (theirs := running.enter_context(kafka(harness))) is not None:
+            sides.append(theirs)
+            warm(harness, sides)
+        if "bare" in beside:
+            sides.append(running.enter_context(bare()))
         yield sides
 
 
-def _warm_up(side: Side, within_s: float, progress: Progress) -> None:
-    """Its brokers."""
-    rows = Rows(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=1)
-    side.create(WARM_UP_TOPIC, rows.partitions, RECENT)
-    with kept(side, side.producer(WARM_UP_TOPIC, rows)) as program:
-
-        def rate() -> float:
-            return produced_mb_per_s(program.ask(str(WARM_UP_BATCHES)), rows, WARM_UP_BATCHES)
-
-        warm_up(WARM_UP_BATCHES * rows.rows_a_batch, rate, within_s, f"the brokers, {side.name}", progress)
-    side.delete(WARM_UP_TOPIC)
-
-
-def in_turns(sides: Sequence[Side], rounds: Rounds) -> Iterator[tuple[int, Side]]:
-    """Each side in each round, with its place. The order changes from one round to the next."""
-    turns = list(enumerate(sides))
-    for number in rounds.numbers():
-        yield from turns if number % 2 == 0 else reversed(turns)
-
-
-def ratios(one: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """One side's figures divided by the other's of the same rounds: the median, the least and the most.
-
-    Callers give rates as ours, theirs, and times as theirs, ours: above 1, we are better."""
-    found = [round(mine / yours, 2) for mine, yours in zip(one, other, strict=True)]
-    return {"ratio": round(statistics.median(found), 2), "least_ratio": min(found), "most_ratio": max(found)}
+def warm(harness: Harness, sides: Sequence[Target]) -> None:
+    for side in sides:
+        with WARM_UP.begun(side, harness):
+            pass

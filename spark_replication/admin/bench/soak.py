@@ -25,8 +25,10 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.admin.bench import probes
-from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S
-from spark_replication.admin.bench.replicate import BROKERS, Progress, started
+from spark_replication.admin.bench.harness import Measure, Progress, Row, rows
+from spark_replication.admin.bench.ours import our_cluster
+from spark_replication.admin.bench.side import BROKERS, WHOLE
+from spark_replication.admin.bench.zookeeper_view import HEALTHY_TIMEOUT_S
 from spark_replication.client.producing.producer import Producer
 from spark_replication.client.producing.sender import Ack
 from spark_replication.client.reading.reader import Reader
@@ -44,20 +46,6 @@ LASTING = 1  # the broker that is never killed
 SECONDS_PER_HOUR = 3_600
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The medians of one thing in the second and in the last quarter. The first quarter is a warm-up."""
-
-    what: str
-    unit: str
-    early: float
-    late: float
-    #: The slope of the least squares after the first quarter.
-    per_hour: float
-
-
-COLUMNS = Figures.__struct_fields__
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     batches_per_s: int
@@ -68,16 +56,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
     at_s: float
     value: float
 
 
-Series = dict[tuple[str, str], list[_Sample]]
+Series = dict[tuple[str, str], list[Sample]]
 
 
-def soak(plan: Plan, progress: Progress) -> list[Figures]:
-    with started() as cluster:
+def soak(plan: Plan, progress: Progress) -> list[Row]:
+    with our_cluster(WHOLE, security={}) as side:
+        cluster = side.cluster
         for topic, config in TOPICS.items():
             cluster.admin.create_topic(topic, _schema(1), partitions=1, replication_factor=BROKERS, config=config)
         cluster.wait_healthy(HEALTHY_TIMEOUT_S)
@@ -85,7 +74,7 @@ def soak(plan: Plan, progress: Progress) -> list[Figures]:
         with load:
             series = _watched(cluster, load, plan, progress)
         progress(f"{load.acknowledged} batches were acknowledged, {load.read} were read, {load.deaths} brokers killed")
-    return [_figures(what, unit, samples) for (what, unit), samples in series.items()]
+    return [row for (what, unit), samples in series.items() for row in grown(what, unit, samples)]
 
 
 def _watched(cluster: LocalCluster, load: _Load, plan: Plan, progress: Progress) -> Series:
@@ -95,7 +84,7 @@ def _watched(cluster: LocalCluster, load: _Load, plan: Plan, progress: Progress)
     while (now_s := time.monotonic()) < began_s + plan.seconds:
         load.check()
         for what, value in _seen(cluster, load).items():
-            series.setdefault(what, []).append(_Sample(now_s - began_s, value))
+            series.setdefault(what, []).append(Sample(now_s - began_s, value))
         if now_s >= told_s:
             progress(f"{(now_s - began_s) / 60:.0f} of {plan.seconds / 60:.0f} minutes")
             told_s += 60
@@ -120,19 +109,18 @@ def _seen(cluster: LocalCluster, load: _Load) -> dict[tuple[str, str], float]:
     return found
 
 
-def _figures(what: str, unit: str, samples: Sequence[_Sample]) -> Figures:
+def grown(what: str, unit: str, samples: Sequence[Sample]) -> list[Row]:
+    """The median of the last quarter beside that of the second, and the slope of the least squares from then on. The
+    first quarter is a warm-up."""
     quarter = max(1, len(samples) // 4)
     after = samples[quarter:] or samples
     slope = 0.0
     if len(after) > 1:
         slope = statistics.linear_regression([each.at_s for each in after], [each.value for each in after]).slope
-    return Figures(
-        what=what,
-        unit=unit,
-        early=round(statistics.median(each.value for each in after[:quarter]), 1),
-        late=round(statistics.median(each.value for each in after[-quarter:]), 1),
-        per_hour=round(slope * SECONDS_PER_HOUR, 1),
-    )
+    median = Measure("median", unit)
+    early, late = (statistics.median(each.value for each in part) for part in (after[:quarter], after[-quarter:]))
+    by_hour = {Measure("growth", f"{unit} an hour".strip(), None): slope * SECONDS_PER_HOUR}
+    return rows(what, {"late": [{median: late, **by_hour}], "early": [{median: early}]})
 
 
 def _schema(columns: int) -> pa.schema:

@@ -1,69 +1,135 @@
 """`spark-replication bench …`: programs that measure. Each prints its figures, those of a limit or a peer measured in
-the same run, and the ratio of the two: machines are noisy, ratios less so."""
+the same run, and the ratio of the two: machines are noisy, ratios less so.
+
+Here a case, its sides and its rounds are made from options. What is measured is in admin.bench.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import click
 import msgspec
 
-from spark_replication.admin.bench import (
-    ack,
-    consume,
-    everything,
-    failover,
-    idle,
-    latency,
-    mirror,
-    outage,
-    produce,
-    read,
-    replicate,
-    report,
-    scale,
-    secured,
-    secured_changes,
-    soak,
-    takeover,
-)
-from spark_replication.admin.bench.beside import PACE_MB_PER_S
-from spark_replication.admin.bench.cluster import filled
+from spark_replication.admin.bench import everything, report, scale, soak
 from spark_replication.admin.bench.decide import decide
-from spark_replication.admin.bench.programs import WARM_UP_ROWS
-from spark_replication.admin.bench.rounds import exactly
-from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
-from spark_replication.admin.bench.sides import both
+from spark_replication.admin.bench.failover import LoseBroker, LoseController, Loss, Writes, filled, settings
+from spark_replication.admin.bench.harness import WARM_UP_ROWS, Case, Harness, Rounds, Row
+from spark_replication.admin.bench.losses import Successor
+from spark_replication.admin.bench.side import Door
+from spark_replication.admin.bench.sides import PLAIN, Peer, all_sides, clusters, kafka, warm
+from spark_replication.admin.bench.traffic import BATCHES_MAX, PACE_MB_PER_S, Acknowledge, Consume, Meanwhile, Produce
 from spark_replication.admin.cli.groups import Group
-from spark_replication.admin.cli.listing import Format, output, show
-from spark_replication.config import Settings
+from spark_replication.admin.cli.listing import Format, output, show, show_json
+from spark_replication.config import SecurityMode, Settings
 from spark_replication.core.controller.topics import PARTITIONS_MAX
 
+Option = Callable[[Callable[..., None]], Callable[..., None]]
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 
-sizes = click.option(
-    "--sizes",
-    multiple=True,
-    type=click.IntRange(8, 8 << 20),
-    default=SIZES,
-    show_default=True,
-    help="bytes of a batch; given again and again",
-)
-seconds = click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each measurement"
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _numbers(name: str, least: int, most: int, default: int | Sequence[int], what: str) -> Option:
+    """An option that may be given again and again: each is measured."""
+    given = (default,) if isinstance(default, int) else tuple(default)
+    return click.option(
+        name, multiple=True, type=click.IntRange(least, most), default=given, show_default=True, help=what
+    )
+
+
+def _words(name: str, kind: Any, default: Sequence[str], what: str) -> Option:
+    return click.option(
+        name, multiple=True, type=click.Choice(get_args(kind)), default=tuple(default), show_default=True, help=what
+    )
+
+
+row_bytes = _numbers("--row-bytes", 1, 1 << 20, 1 << 10, "of a row; each option with a list may be given again")
+batch_bytes = _numbers("--batch-bytes", 8, 4 << 20, SIZES, "of a batch")
+mib = click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
+rounds = click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="in turns; the median counts"
 )
 
-no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
+
+class Comparison(NamedTuple):
+    """What is beside ours, and how often and in which form it is told."""
+
+    harness: Harness
+    #: Of our clusters: one for each.
+    modes: tuple[SecurityMode, ...]
+    #: None given: the default.
+    beside: tuple[str, ...]
+    output: Format
+
+    @property
+    def peers(self) -> list[Peer]:
+        given = self.beside or (("kafka",) if self.modes == PLAIN else ())
+        return [cast(Peer, each) for each in given if each != "nothing"]
+
+    def show(self, cases: Sequence[Case[Any]], sides: Sequence[Any] = ()) -> None:
+        with ExitStack() as running:
+            among = sides or running.enter_context(all_sides(self.harness, self.peers, self.modes))
+            _show((row for case in cases for row in self.harness.measure(case, among)), self.output)
+
+
+def compared(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass `comparison` to the command."""
+
+    @_words("--security", SecurityMode, PLAIN, "of our cluster; several are measured beside each other")
+    @click.option(
+        "--beside",
+        multiple=True,
+        type=click.Choice((*get_args(Peer), "nothing")),
+        help="Kafka, which is fetched the first time, 50 MB; or the bare limit of the machine  [default: kafka, but "
+        "nothing beside several modes of security]",
+    )
+    @rounds
+    @click.option(
+        "--warm-up-s",
+        type=click.FloatRange(min=0),
+        default=120.0,
+        show_default=True,
+        help=f"at most, for each side: it is warm after {WARM_UP_ROWS:,} rows, and once its rate is steady",
+    )
+    @output
+    @wraps(command)
+    def with_comparison(
+        *,
+        security: tuple[SecurityMode, ...],
+        beside: tuple[str, ...],
+        rounds: int,
+        warm_up_s: float,
+        output: Format,
+        **others: Any,
+    ) -> None:
+        harness = Harness(Rounds(rounds, rounds), warm_up_s, _progress)
+        command(comparison=Comparison(harness, security, beside, output), **others)
+
+    return with_comparison
+
+
+session_ms = click.option(
+    "--session-ms",
+    type=click.IntRange(1_000, 60_000),
+    default=Settings().zookeeper_session_ms,
+    show_default=True,
+    help="after which ZooKeeper gives up who is silent",
+)
 
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure something, beside a limit measured in the same run."""
+    """Measure something, beside a limit or a peer measured in the same run."""
     # Like Ctrl-C: what was started for it ends with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -71,19 +137,42 @@ def bench() -> None:
 @bench.command(name="all")
 @click.option("--quick", is_flag=True, help="less of everything: minutes, not half an hour")
 @click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(everything.PARTS)),
+    help="these parts  [default: all but "
+    f"{', '.join(name for name, part in everything.PARTS.items() if not part.is_usual)}]",
+)
+@click.option(
+    "--set",
+    "assigned",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"how much is measured: {', '.join(everything.settable())}",
+)
+@click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     help="for the report; one with the time in its name, if none is given",
 )
-@no_kafka
+@click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
 @output
-def all_command(*, quick: bool, folder: Path | None, no_kafka: bool, output: Format) -> None:
-    """Clients and Spark beside Kafka, brokers beside the machine's limit, failover, takeover and idling, in one run.
+def all_command(
+    *,
+    quick: bool,
+    only: tuple[str, ...],
+    assigned: tuple[str, ...],
+    folder: Path | None,
+    no_kafka: bool,
+    output: Format,
+) -> None:
+    """Everything: clients and Spark beside Kafka, brokers beside the machine's limit, what fails, idling, the tables.
 
     A folder gets a table, its figures as JSON, and a chart of each comparison."""
-    plan = everything.QUICK if quick else everything.FULL
+    values = {name: value for name, _, value in (each.partition("=") for each in assigned)}
+    plan = everything.with_values(everything.QUICK if quick else everything.FULL, values)
     folder = folder or Path(f"bench-{datetime.now(UTC):%Y-%m-%dT%H-%M}")
-    found = everything.everything(plan, folder, _progress, kafka=not no_kafka)
+    found = everything.everything(plan, folder, _progress, only=only, with_kafka=not no_kafka)
     try:
         from spark_replication.admin.bench import plots  # altair is an extra
     except ImportError:
@@ -94,40 +183,166 @@ def all_command(*, quick: bool, folder: Path | None, no_kafka: bool, output: For
     _progress(f"the report is in {folder}")
 
 
-@bench.command(name="decide")
+@bench.command(name="produce")
+@row_bytes
+@batch_bytes
+@_numbers("--partitions", 1, 1_000, 1, "of the topic")
+@_numbers("--producers", 1, 64, 1, "each a process")
+@click.option(
+    "--mib", type=click.IntRange(min=1), default=512, show_default=True, help=f"a round, or {BATCHES_MAX:,} batches"
+)
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    type=click.IntRange(1, 10_000),
+    help="instead of batches: so many single rows a second, and how long each waits to be acknowledged",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="of a round at a --rate"
+)
+@_words(
+    "--meanwhile",
+    Meanwhile,
+    ("nothing",),
+    "at a --rate. catch-up: somebody reads another topic as fast as it goes; paced-catch-up: with "
+    f"{PACE_MB_PER_S} MB/s; reassignment: its replicas move",
+)
+@compared
+def produce_command(
+    *,
+    row_bytes: tuple[int, ...],
+    batch_bytes: tuple[int, ...],
+    partitions: tuple[int, ...],
+    producers: tuple[int, ...],
+    mib: int,
+    rates: tuple[int, ...],
+    seconds: float,
+    meanwhile: tuple[Meanwhile, ...],
+    comparison: Comparison,
+) -> None:
+    """Producers in processes of their own, acks=all: rate, and processor time of brokers and clients. With --rate, how
+    long rows wait."""
+    cases: list[Case[Any]] = [
+        Produce(row_bytes=row, batch_bytes=batch, partitions=count, producers=clients, mib=mib)
+        for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
+    ]
+    if rates:
+        cases = [
+            Acknowledge(row_bytes=row, rows_per_s=rate, partitions=count, seconds=seconds, meanwhile=other)
+            for row, rate, count, other in product(row_bytes, rates, partitions, meanwhile)
+        ]
+    if "bare" in comparison.peers and rates and "reassignment" in meanwhile:
+        raise click.UsageError("the bare loop has no replicas that move: leave out --beside bare, or reassignment")
+    comparison.show(cases)
+
+
+@bench.command(name="consume")
+@row_bytes
+@batch_bytes
+@_numbers("--partitions", 1, 100, 3, "of the topic")
+@mib
+@_words(
+    "--by",
+    Door,
+    ("reader",),
+    "our Reader; DoGet, as any client of Arrow Flight; or the files of a broker on the same host",
+)
+@compared
+def consume_command(
+    *,
+    row_bytes: tuple[int, ...],
+    batch_bytes: tuple[int, ...],
+    partitions: tuple[int, ...],
+    mib: int,
+    by: tuple[Door, ...],
+    comparison: Comparison,
+) -> None:
+    """A reader in a process of its own, of what was just written. Beside the bare limit, which is a socket, Flight
+    alone or a memory map, both look at each byte."""
+    looks = "bare" in comparison.peers
+    cases = [
+        Consume(row_bytes=row, batch_bytes=batch, partitions=count, mib=mib, door=door, looks=looks)
+        for row, batch, count, door in product(row_bytes, batch_bytes, partitions, by)
+    ]
+    comparison.show(cases)
+
+
+@bench.command(name="failover")
+@click.option(
+    "--of",
+    type=click.Choice(("broker", "controller")),
+    multiple=True,
+    default=("broker",),
+    show_default=True,
+    help="who is lost: a broker that leads a third of all partitions, or the controller",
+)
 @click.option(
     "--partitions",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(10_000, 100_000),
+    type=click.IntRange(3, PARTITIONS_MAX),
+    default=1_000,
     show_default=True,
-    help="how many the broker's failure touches; given twice, the ratio of the times per partition is told",
+    help="of one topic, with three replicas each",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
-@output
-def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> None:
-    """A broker's failure, decided purely: what is to be stored, and who is told. No ZooKeeper, no network."""
-    measured = [decide(count, rounds) for count in partitions]
-    columns = (
-        "partitions",
-        "led_by_it",
-        "decide_ms",
-        "apply_ms",
-        "announce_ms",
-        "total_ms",
-        "us_per_partition",
-        "bare_ms",
-        "ratio",
-    )
-    rows = [[getattr(figures, name) for name in columns] for figures in measured]
-    show(columns, rows, output=output)
-    if output == "table":
-        click.echo(
-            "bare: making the same states, writes and commands of ready values, which nothing that decides can beat."
+@_words("--loss", Loss, ("killed",), "of a broker. silent: it is stopped, and only its session's end tells")
+@click.option(
+    "--write",
+    type=click.Choice(get_args(Writes)),
+    default="at-once",
+    show_default=True,
+    help="when somebody writes to what the broker led: from the loss on; once all of it is led; or never",
+)
+@_words(
+    "--successor",
+    Successor,
+    ("restarted", "standby"),
+    "of a controller: its process is started again, or another one stands by (with security, not measured)",
+)
+@click.option(
+    "--pages",
+    type=click.IntRange(0, 200),
+    default=0,
+    show_default=True,
+    help="compare with so many pages open in browsers",
+)
+@session_ms
+@compared
+def failover_command(
+    *,
+    of: tuple[str, ...],
+    partitions: int,
+    loss: tuple[Loss, ...],
+    write: Writes,
+    successor: tuple[Successor, ...],
+    pages: int,
+    session_ms: int,
+    comparison: Comparison,
+) -> None:
+    """Lose a broker or the controller: until all partitions have leaders, take rows again, are stored and shown.
+
+    Milliseconds are those since the loss; a standby's and those of a silent broker have the session's end in them.
+    Kafka is beside it only if a broker is lost and somebody writes at once."""
+    cases: list[Case[Any]] = []
+    if "broker" in of:
+        cases += [LoseBroker(partitions=partitions, loss=each, writes=write) for each in loss]
+    if "controller" in of:
+        cases += [LoseController(partitions=partitions, successor=each, session_ms=session_ms) for each in successor]
+    harness, modes = comparison.harness, comparison.modes
+    kafka_can = of == ("broker",) and write == "at-once" and not pages
+    if set(comparison.beside) - {"nothing", "kafka" if kafka_can else None}:
+        raise click.UsageError(
+            "beside it is Kafka, if a broker is lost, somebody writes at once and no pages are compared; else nothing"
         )
-        if len(measured) > 1:
-            grown = measured[-1].us_per_partition / measured[0].us_per_partition
-            click.echo(f"per partition, {partitions[-1]} cost {grown:.2f} times what {partitions[0]} cost")
+    if "controller" in of and "standby" in successor and modes != PLAIN:
+        raise click.UsageError("no controller stands by that knows a cluster's secrets: add --successor restarted")
+    with ExitStack() as running:
+        ours = running.enter_context(clusters(harness, modes, settings(session_ms)))
+        others: list[Any] = [each.with_pages(pages) for each in ours if pages]
+        if kafka_can and "kafka" in comparison.peers and (theirs := running.enter_context(kafka(harness))) is not None:
+            others.append(theirs)
+            warm(harness, [*ours, *others])
+        running.enter_context(filled(ours if pages else [*ours, *others], partitions, harness))
+        comparison.show(cases, [*ours, *others])
 
 
 @bench.command(name="soak")
@@ -157,14 +372,12 @@ def soak_command(
         sample_s=sample_every,
         seed=seed,
     )
-    _show_figures(soak.COLUMNS, soak.soak(plan, _progress), output)
+    _show(soak.soak(plan, _progress), output)
 
 
 @bench.command(name="scale")
-@click.option(
-    "--partitions", multiple=True, type=click.IntRange(min=1), default=(1_000, 10_000, 100_000), show_default=True
-)
-@click.option("--brokers", multiple=True, type=click.IntRange(min=3), default=(3, 5, 9), show_default=True)
+@_numbers("--partitions", 1, 10_000_000, (1_000, 10_000, 100_000), "of a cluster that is measured")
+@_numbers("--brokers", 3, 1_000, (3, 5, 9), "of a cluster that is measured")
 @click.option("--of-partitions", type=click.IntRange(min=1), default=1_000_000, show_default=True)
 @click.option("--of-brokers", type=click.IntRange(min=3), default=100, show_default=True)
 @output
@@ -172,376 +385,33 @@ def scale_command(
     *, partitions: tuple[int, ...], brokers: tuple[int, ...], of_partitions: int, of_brokers: int, output: Format
 ) -> None:
     """What a partition costs the controller, measured; and what a cluster needs in which it costs the last of that."""
-    clusters = [scale.Cluster(brokers=each, partitions=count) for count in partitions for each in brokers]
-    costs = list(scale.measure(clusters, _progress))
+    sizes = [scale.Cluster(brokers=each, partitions=count) for count in partitions for each in brokers]
+    costs = list(scale.measure(sizes, _progress))
     needs = scale.needs(costs[-1], scale.Cluster(brokers=of_brokers, partitions=of_partitions))
     if output == "json":
         click.echo(msgspec.json.encode({"costs": costs, "needs": needs}).decode())
         return
-    _show_figures(scale.Costs.__struct_fields__, costs, output)
-    click.echo(f"{of_partitions:,} partitions on {of_brokers} brokers would need:")
-    _show_figures(scale.Need.__struct_fields__, needs, output)
+    for title, found in ((None, costs), (f"{of_partitions:,} partitions on {of_brokers} brokers would need:", needs)):
+        if title is not None:
+            click.echo(title)
+        show(found[0].__struct_fields__, map(msgspec.structs.astuple, found), output=output)
 
 
-@bench.command(name="secured")
-@sizes
-@seconds
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="in turns; medians count")
+@bench.command(name="decide")
+@_numbers("--partitions", 1, 10_000_000, (10_000, 100_000), "how many the broker's failure touches")
+@rounds
 @output
-def secured_command(*, sizes: tuple[int, ...], seconds: float, rounds: int, output: Format) -> None:
-    """What security.mode costs: MB/s, the brokers' CPU and acknowledgements with token and with tls, beside none."""
-    found = secured.secured(sizes, seconds=seconds, rounds=rounds, progress=_progress)
-    _show_figures(secured.COLUMNS, found, output)
+def decide_command(partitions: tuple[int, ...], rounds: int, output: Format) -> None:
+    """A broker's failure, decided purely: what is to be stored, and who is told. No ZooKeeper, no network.
+
+    Bare is making the same states, writes and commands of ready values, which nothing that decides can beat."""
+    _show((row for count in partitions for row in decide(count, rounds)), output)
 
 
-@bench.command(name="replicate")
-@sizes
-@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1, 16, 512), show_default=True)
-@seconds
-@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="the best of so many counts")
-@output
-def replicate_command(
-    sizes: tuple[int, ...], partitions: tuple[int, ...], seconds: float, rounds: int, output: Format
-) -> None:
-    """acks=all through three broker processes, beside a bare loop that moves the same bytes: rate, CPU, latency."""
-    found = replicate.replicate(sizes, partitions, seconds=seconds, rounds=rounds, progress=_progress)
-    _show_figures(replicate.COLUMNS, found, output)
-
-
-@bench.command(name="latency")
-@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=(SIZES[0],), show_default=True)
-@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1,), show_default=True)
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
-@click.option("--batches-per-s", type=click.IntRange(1, 10_000), default=200, show_default=True)
-@output
-def latency_command(
-    sizes: tuple[int, ...], partitions: tuple[int, ...], *, seconds: float, batches_per_s: int, output: Format
-) -> None:
-    """How long an acks=all batch takes to its answer at a fixed rate, beside the bare loop."""
-    found = latency.measure(sizes, partitions, seconds=seconds, batches_per_s=batches_per_s, progress=_progress)
-    _show_figures(latency.COLUMNS, found, output)
-
-
-@bench.command(name="read")
-@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=SIZES, show_default=True)
-@click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="how much there is to read")
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
-@output
-def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
-    """A partition read by our Reader, beside a bare socket; by DoGet, beside Flight alone; and from a broker's files,
-    beside pyarrow mapping them."""
-    found = read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
-    _show_figures(read.COLUMNS, found, output)
-
-
-row_bytes = click.option(
-    "--row-bytes", multiple=True, type=click.IntRange(1, 1 << 20), default=(1 << 10,), show_default=True
-)
-batch_bytes = click.option(
-    "--batch-bytes", multiple=True, type=click.IntRange(8, 4 << 20), default=SIZES, show_default=True
-)
-rounds_compared = click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the median counts"
-)
-warm_up_s = click.option(
-    "--warm-up-s",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    show_default=True,
-    help=f"at most, for each side: it is warm after {WARM_UP_ROWS:,} rows, and once its rate is steady",
-)
-
-
-@bench.command(name="produce")
-@row_bytes
-@batch_bytes
-@click.option("--partitions", multiple=True, type=click.IntRange(1, 1_000), default=(1,), show_default=True)
-@click.option("--producers", multiple=True, type=click.IntRange(1, 64), default=(1,), show_default=True)
-@click.option(
-    "--mib",
-    type=click.IntRange(min=1),
-    default=512,
-    show_default=True,
-    help=f"in each round, or {produce.BATCHES_MAX:,} batches",
-)
-@rounds_compared
-@warm_up_s
-@no_kafka
-@output
-def produce_command(
-    *,
-    row_bytes: tuple[int, ...],
-    batch_bytes: tuple[int, ...],
-    partitions: tuple[int, ...],
-    producers: tuple[int, ...],
-    mib: int,
-    rounds: int,
-    warm_up_s: float,
-    no_kafka: bool,
-    output: Format,
-) -> None:
-    """Producers in processes of their own, acks=all, beside Kafka's: rate, and processor time of brokers and client."""
-    cases = [
-        produce.Case(row_bytes=row, batch_bytes=batch, partitions=count, producers=clients)
-        for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
-    ]
-    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
-        found = _told(produce.produce(sides, cases, mib=mib, rounds=exactly(rounds, warm_up_s), progress=_progress))
-        _show_figures(produce.COLUMNS, found, output)
-
-
-@bench.command(name="consume")
-@row_bytes
-@batch_bytes
-@click.option("--partitions", multiple=True, type=click.IntRange(1, 100), default=(3,), show_default=True)
-@click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
-@rounds_compared
-@warm_up_s
-@no_kafka
-@output
-def consume_command(
-    *,
-    row_bytes: tuple[int, ...],
-    batch_bytes: tuple[int, ...],
-    partitions: tuple[int, ...],
-    mib: int,
-    rounds: int,
-    warm_up_s: float,
-    no_kafka: bool,
-    output: Format,
-) -> None:
-    """A reader in a process of its own, of what was just written, beside Kafka's consumer."""
-    cases = [
-        Rows(row_bytes=row, batch_bytes=batch, partitions=count)
-        for row, batch, count in product(row_bytes, batch_bytes, partitions)
-    ]
-    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
-        found = _told(consume.consume(sides, cases, mib=mib, rounds=exactly(rounds, warm_up_s), progress=_progress))
-        _show_figures(consume.COLUMNS, found, output)
-
-
-@bench.command(name="ack")
-@row_bytes
-@click.option("--rows-per-s", multiple=True, type=click.IntRange(1, 10_000), default=(200, 2_000), show_default=True)
-@click.option("--partitions", multiple=True, type=click.IntRange(1, 1_000), default=(1,), show_default=True)
-@click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="of each round, after a warm-up"
-)
-@click.option(
-    "--meanwhile",
-    multiple=True,
-    type=click.Choice(get_args(Meanwhile)),
-    default=("nothing",),
-    show_default=True,
-    help=f"catch-up: somebody reads another topic as fast as it goes; paced-catch-up: with {PACE_MB_PER_S} MB/s; "
-    "reassignment: its replicas move",
-)
-@rounds_compared
-@warm_up_s
-@no_kafka
-@output
-def ack_command(
-    *,
-    row_bytes: tuple[int, ...],
-    rows_per_s: tuple[int, ...],
-    partitions: tuple[int, ...],
-    seconds: float,
-    meanwhile: tuple[Meanwhile, ...],
-    rounds: int,
-    warm_up_s: float,
-    no_kafka: bool,
-    output: Format,
-) -> None:
-    """A producer that sends one row at a time, acks=all, beside Kafka's: how long each waits to be acknowledged."""
-    cases = [
-        Paced(row_bytes=row, rows_per_s=pace, partitions=count, meanwhile=other)
-        for row, pace, count, other in product(row_bytes, rows_per_s, partitions, meanwhile)
-    ]
-    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
-        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=exactly(rounds, warm_up_s), progress=_progress))
-        _show_figures(ack.COLUMNS, found, output)
-
-
-@bench.command(name="outage")
-@click.option(
-    "--partitions",
-    multiple=True,
-    type=click.IntRange(3, PARTITIONS_MAX),
-    default=(1_000,),
-    show_default=True,
-    help="of one topic, with three replicas each; given again and again",
-)
-@rounds_compared
-@warm_up_s
-@no_kafka
-@output
-def outage_command(
-    *, partitions: tuple[int, ...], rounds: int, warm_up_s: float, no_kafka: bool, output: Format
-) -> None:
-    """kill -9 of a broker that leads a third of all partitions, beside Kafka: until each of them takes rows again."""
-    with both(_progress, kafka=not no_kafka, warm_up_s=warm_up_s) as sides:
-        found = _told(outage.outage(sides, partitions, rounds=exactly(rounds), progress=_progress))
-        _show_figures(outage.COLUMNS, found, output)
-
-
-partitions_of_one_topic = click.option(
-    "--partitions",
-    type=click.IntRange(3, PARTITIONS_MAX),
-    default=PARTITIONS_MAX,
-    show_default=True,
-    help="of one topic, with three replicas each",
-)
-
-
-session_ms = click.option(
-    "--session-ms",
-    type=click.IntRange(1_000, 60_000),
-    default=Settings().zookeeper_session_ms,
-    show_default=True,
-    help="after which ZooKeeper gives up who is silent",
-)
-
-
-@bench.command(name="failover")
-@partitions_of_one_topic
-@session_ms
-@click.option("--no-writes", is_flag=True, help="nobody writes, so that tables are written with nothing beside it")
-@click.option(
-    "--pages", type=click.IntRange(0, 200), default=0, show_default=True, help="compare with so many pages open"
-)
-@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="the median counts")
-@output
-def failover_command(
-    *, partitions: int, session_ms: int, no_writes: bool, pages: int, rounds: int, output: Format
-) -> None:
-    """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
-    writes = not no_writes
-    with filled(partitions, session_ms, _progress) as many:
-        found = _told(failover.failover(many, _progress, writes=writes, pages=pages, rounds=rounds))
-        _show_figures(failover.COLUMNS, found, output)
-    if output == "table":
-        click.echo(
-            "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
-            "shown: the Delta table says so of each; written: each partition that it led has acknowledged a write; "
-            "stored: all changes, others' too; ratio: of sequential and what storing took."
-        )
-
-
-@bench.command(name="takeover")
-@partitions_of_one_topic
-@session_ms
-@output
-def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
-    """kill -9 of the controller, whose process is started again, or for which another stands by."""
-    with filled(partitions, session_ms, _progress) as many:
-        _show_figures(takeover.COLUMNS, _told(takeover.takeover(many, _progress)), output)
-    if output == "table":
-        click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
-
-
-@bench.command(name="secured-changes")
-@click.option(
-    "--partitions",
-    type=click.IntRange(3, PARTITIONS_MAX),
-    default=1_000,
-    show_default=True,
-    help="of one topic, with three replicas each",
-)
-@session_ms
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="in turns; medians count")
-@output
-def secured_changes_command(*, partitions: int, session_ms: int, rounds: int, output: Format) -> None:
-    """kill -9 of the controller, then of a broker, with TLS to ZooKeeper, beside a cluster without."""
-    found = secured_changes.secured_changes(partitions, session_ms=session_ms, rounds=rounds, progress=_progress)
-    _show_figures(secured_changes.COLUMNS, found, output)
-
-
-@bench.command(name="idle")
-@partitions_of_one_topic
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
-@output
-def idle_command(partitions: int, seconds: float, output: Format) -> None:
-    """CPU, memory, threads and open files of brokers and controller while nobody writes."""
-    with filled(partitions, Settings().zookeeper_session_ms, _progress) as many:
-        _show_figures(idle.COLUMNS, idle.idle(many, seconds, _progress), output)
-
-
-@bench.command(name="mirror")
-@click.option(
-    "--partitions", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="rows of the table"
-)
-@click.option(
-    "--changed",
-    multiple=True,
-    type=click.IntRange(min=1),
-    default=(1, 100, 3_333, 10_000),
-    show_default=True,
-    help="how many change at one time; given again and again",
-)
-@click.option("--writes", type=click.IntRange(min=1), default=20, show_default=True, help="of each")
-@click.option("--commits", type=click.IntRange(min=1), help="instead: so many changes of one partition, one by one")
-@output
-def mirror_command(
-    *, partitions: int, changed: tuple[int, ...], writes: int, commits: int | None, output: Format
-) -> None:
-    """How far the Delta tables are behind the controller, beside a plain append; or what they grow to."""
-    if commits is not None:
-        _show_figures(mirror.COMMITS_COLUMNS, [mirror.commits(partitions, commits, _progress)], output)
-        return
-    _show_figures(mirror.LAG_COLUMNS, _told(mirror.lag(partitions, changed, writes, _progress)), output)
-
-
-@bench.command(name="spark")
-@click.option("--rows", type=click.IntRange(min=1), default=2_000_000, show_default=True)
-@click.option("--partitions", type=click.IntRange(1, 1_000), default=12, show_default=True)
-@click.option("--master", default="local[2]", show_default=True, help="of Spark")
-@click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="after one that does not count"
-)
-@click.option("--triggers", type=click.IntRange(min=1), help="instead: so many micro-batches of one row")
-@click.option("--where", is_flag=True, help="instead: where the time of a read goes")
-@click.option("--kafka", help="host:port of a Kafka that runs, with topics that are made as they are written to")
-@click.option("--kafka-jars", default="", help="of Spark's connector for it, separated by commas")
-@output
-def spark_command(
-    *,
-    rows: int,
-    partitions: int,
-    master: str,
-    rounds: int,
-    triggers: int | None,
-    where: bool,
-    kafka: str | None,
-    kafka_jars: str,
-    output: Format,
-) -> None:
-    """Rows through Spark, batch and stream, read and written: a topic beside Parquet files and, if one runs, Kafka."""
-    from spark_replication.admin.bench import spark  # pyspark is heavy
-
-    sizes = {"rows": rows, "partitions": partitions}
-    if where:
-        times = spark.read_times(master=master, progress=_progress, rounds=exactly(rounds), **sizes)
-        _show_figures(spark.TIME_COLUMNS, _told(times), output)
-        return
-    peer = None if kafka is None else spark.Kafka(kafka, kafka_jars)
-    if triggers is not None:
-        measured_triggers = spark.triggers(triggers, master=master, kafka=peer, progress=_progress)
-        _show_figures(spark.TRIGGER_COLUMNS, _told(measured_triggers), output)
-        return
-    measured = spark.measure(master=master, kafka=peer, progress=_progress, rounds=exactly(rounds), **sizes)
-    _show_figures(spark.COLUMNS_SHOWN, _told(measured), output)
-
-
-def _progress(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def _told(found: Iterable[Any]) -> Iterator[Any]:
-    """Tell each of the figures as it comes: all of them take minutes."""
-    for figures in found:
-        _progress(f"{figures}")
-        yield figures
-
-
-def _show_figures(columns: tuple[str, ...], found: Iterable[Any], output: Format) -> None:
-    show(columns, [[getattr(figures, name) for name in columns] for figures in found], output=output)
+def _show(found: Iterable[Row], output: Format) -> None:
+    """Show all rows in the end; what came of each round was told before, since all of them take minutes."""
+    rows = list(found)
+    if output == "json":
+        show_json(rows)
+    else:
+        show(*report.listing(rows), output=output)

@@ -2,215 +2,254 @@
 
 from __future__ import annotations
 
-import threading
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import spark_replication as sr
-from spark_replication.admin.bench import pacing as paced
-from spark_replication.admin.bench import producing
-from spark_replication.admin.bench.bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
-from spark_replication.admin.bench.bare_flight import BareFlight
-from spark_replication.admin.bench.load import AnswerReader, rate
-from spark_replication.admin.bench.pacing import pacing
-from spark_replication.admin.bench.producing import SCHEMA, sending
+from spark_replication.admin.bench import sending
+from spark_replication.admin.bench.bare import RECEIVE_BYTES, Bare
+from spark_replication.admin.bench.harness import Row
+from spark_replication.admin.bench.programs import kept
+from spark_replication.admin.bench.report import Report
+from spark_replication.admin.bench.side import RECENT, RECENT_BYTES, WHOLE, Rows
+from spark_replication.admin.bench.sides import bare
 from spark_replication.admin.cli.main import cli
-from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, NotLeader
-from tests.waiting import eventually
+from spark_replication.errors import BatchTooLarge, ReplicationError
 
 pytestmark = pytest.mark.live
 
-BRIEFLY = "--warm-up-s=0.1"
+BRIEFLY = ("--rounds=2", "--warm-up-s=0.1")
+WAITS = ("median", "99 %", "99.9 %", "worst")
+LEADERS = ("each has a new leader", "each new leader has confirmed", "all changes are stored")
+FOLLOWS = (
+    "partitions that it led",
+    "leaderAndISRs that changed",
+    "its registration is gone",
+    *LEADERS,
+    "the Delta table shows them",
+    *(f"{each}, since it was gone" for each in LEADERS),
+    "as many conditional writes, one at a time",
+    "these, by what storing took",
+    "half of them take rows again",
+    "all of them take rows again",
+    "the broker is back, and all is as before",
+)
+TAKEN_OVER = ("another holds /controller", "it has read everything", "each broker has been told")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["bench", *arguments, "--format=json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rows", "positive"),
+    ("arguments", "cases", "measures", "beside"),
     [
         (
-            ("replicate", "--sizes=4096", "--partitions=1", "--partitions=3", "--seconds=0.3", "--rounds=1"),
-            2,
-            ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "bare_mb_per_s", "bare_p50_ms", "of_one_partition"),
+            ("produce", "--beside=bare", "--batch-bytes=4096", "--partitions=2", "--producers=2", "--mib=8", *BRIEFLY),
+            1,
+            ("rate", "brokers", "clients"),
+            ["bare"],
         ),
         (
             (
                 "produce",
-                "--no-kafka",
-                "--batch-bytes=4096",
-                "--partitions=2",
-                "--producers=2",
+                "--security=none",
+                "--security=token",
+                "--security=tls",
+                "--batch-bytes=65536",
                 "--mib=8",
-                "--rounds=2",
-                BRIEFLY,
+                *BRIEFLY,
             ),
             1,
-            ("mb_per_s", "broker_cpu_s_per_gb", "client_cpu_s_per_gb"),
+            ("rate", "brokers", "clients"),
+            ["token", "tls"],
         ),
         (
-            ("consume", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--mib=8", "--rounds=2", BRIEFLY),
+            ("produce", "--beside=bare", "--rate=100", "--partitions=2", "--seconds=0.3", *BRIEFLY),
             1,
-            ("mb_per_s", "cpu_s_per_gb"),
-        ),
-        (
-            ("ack", "--no-kafka", "--rows-per-s=100", "--partitions=2", "--seconds=0.3", "--rounds=2", BRIEFLY),
-            1,
-            ("p50_ms", "p99_ms", "p999_ms", "max_ms"),
+            WAITS,
+            ["bare"],
         ),
         (
             (
-                "ack",
-                "--no-kafka",
-                "--rows-per-s=100",
+                "produce",
+                "--beside=nothing",
+                "--rate=100",
                 "--seconds=0.3",
-                "--rounds=1",
-                BRIEFLY,
+                *BRIEFLY,
                 "--meanwhile=catch-up",
                 "--meanwhile=paced-catch-up",
                 "--meanwhile=reassignment",
             ),
             3,
-            ("p50_ms", "meanwhile_mb_per_s"),
+            (*WAITS, "beside it"),
+            [],
         ),
         (
-            ("outage", "--no-kafka", "--partitions=30", "--rounds=2"),
-            1,
-            ("led", "elected_ms", "half_written_ms", "written_ms"),
-        ),
-        (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
-        (
-            ("read", "--sizes=65536", "--mib=8", "--rounds=1"),
-            1,
-            ("mb", "mb_per_s", "flight_mb_per_s", "flight_ratio", "local_mb_per_s", "mapped_mb_per_s", "local_ratio"),
-        ),
-        (
-            ("failover", "--partitions=30", "--session-ms=3000", "--pages=2"),
-            4,
             (
-                "led",
-                "changed",
-                "gone_ms",
-                "elected_ms",
-                "active_ms",
-                "shown_ms",
-                "written_ms",
-                "stored_ms",
-                "sequential_ms",
-                "rejoined_s",
+                "consume",
+                "--beside=bare",
+                "--by=reader",
+                "--by=flight",
+                "--by=files",
+                "--batch-bytes=65536",
+                "--mib=8",
+                *BRIEFLY,
             ),
+            3,
+            ("rate",),
+            ["bare"],
         ),
-        (("takeover", "--partitions=30", "--session-ms=3000"), 2, ("won_ms", "loaded_ms", "told_ms")),
         (
-            ("mirror", "--partitions=30", "--changed=1", "--changed=30", "--writes=2"),
+            (
+                "failover",
+                "--partitions=30",
+                "--session-ms=3000",
+                "--pages=2",
+                "--loss=killed",
+                "--loss=silent",
+                *BRIEFLY,
+            ),
             2,
-            ("p50_ms", "p99_ms", "append_ms"),
+            FOLLOWS,
+            ["ours, 2 pages"],
         ),
-        (("mirror", "--partitions=30", "--commits=5"), 1, ("mb", "files", "first_ms", "last_ms", "ratio")),
+        (
+            ("failover", "--of=controller", "--partitions=30", "--session-ms=3000", *BRIEFLY),
+            2,
+            TAKEN_OVER,
+            [],
+        ),
+        (
+            (
+                "failover",
+                "--of=broker",
+                "--of=controller",
+                "--successor=restarted",
+                "--partitions=30",
+                "--write=once-led",
+                "--security=none",
+                "--security=token",
+                "--rounds=1",
+            ),
+            2,
+            ("each broker has been told", "all of them take rows again"),
+            ["token"],
+        ),
         (
             ("soak", "--minutes=0.1", "--kill-every=1", "--widen-every=1", "--sample-every=0.5"),
             11,
-            ("early", "late"),
+            ("median",),
+            ["early"],
         ),
-        (("idle", "--partitions=30", "--seconds=0.3"), 4, ("memory_mb", "kb_per_partition", "threads", "open_files")),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
 )
-def test_each_measures_brokers_beside_a_limit(arguments: tuple[str, ...], rows: int, positive: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(cli, ["bench", *arguments, "--format=json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    found = msgspec.json.decode(result.stdout, type=list[dict[str, float | str | None]])
-    assert len(found) == rows
-    for figures in found:
-        values = [figures[name] for name in positive]
-        assert all(isinstance(value, (int, float)) and value > 0 for value in values), found
+def test_each_measures_what_it_says_beside_a_limit(
+    arguments: tuple[str, ...], cases: int, measures: tuple[str, ...], beside: list[str]
+) -> None:
+    found = msgspec.json.decode(run(*arguments), type=list[Row])
+    assert len({row.what for row in found}) == cases
+    of_interest = [row for row in found if row.measure in measures]
+    assert {row.measure for row in of_interest} == set(measures)
+    assert all(row.figure > 0 for row in of_interest), found
+    for row in of_interest:
+        assert [each.side for each in row.beside] == beside, row
+        assert all(each.figure > 0 for each in row.beside), row
 
 
-def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:
-    with BareLoop(b"x" * 5_000) as bare:
-        answers = AnswerReader(1)
-        bare.begin(answers)
-        for _ in range(100):
-            answers.sent(0, 0.0)
-            bare.send(0)
-        answers.wait_below(1)
-        assert answers.answered == 100
-        sizes = {path.name: path.stat().st_size for path in bare.directory.iterdir()}
-        assert sizes == dict.fromkeys(("leader", "follower-1", "follower-2"), 500_000)
-        directory = bare.directory
-    assert not directory.exists()
+def test_all_measures_the_parts_that_are_named(tmp_path: Path) -> None:
+    few = ("partitions=30", "session_ms=3000", "idle_s=0.3", "mirror_partitions=30", "mirror_writes=2")
+    parts = ("idle", "takeover", "failover", "mirror", "mirror-growth")
+    arguments = [*(f"--set={each}" for each in (*few, "mirror_commits=5")), *(f"--only={each}" for each in parts)]
+    found = msgspec.json.decode(run("all", "--quick", f"--folder={tmp_path}", *arguments), type=Report)
+    assert found.missing == []
+    rows = {section.title: section.rows for section in found.sections}
+    assert list(rows) == ["Idle", "Takeover", "Failover", "Mirror", "What the mirror grows to"]
+    assert len({row.what for row in rows["Idle"]}) == 4, "three brokers and the controller"
+    assert {row.measure for row in rows["Idle"]} == {
+        "processor",
+        "memory",
+        "memory for each partition",
+        "threads",
+        "open files",
+    }
+    assert {row.measure for row in rows["Takeover"]} == set(TAKEN_OVER)
+    assert len({row.what for row in rows["Failover"]}) == 2
+    assert all(row.beside[0].side == "a plain append" for row in rows["Mirror"])
+    assert {row.measure for row in rows["What the mirror grows to"]} == {"size", "files", "median"}
+    assert json.loads((tmp_path / "figures.json").read_text())["missing"] == []
 
 
-def test_the_bare_loop_keeps_what_it_wrote_last() -> None:
-    with BareLoop(bytes(1 << 20)) as bare:
-        answers = AnswerReader(1)
-        bare.begin(answers)
-        for _ in range(2 * (RECENT_BYTES >> 20)):
-            answers.sent(0, 0.0)
-            bare.send(0)
-        answers.wait_below(1)
-        assert answers.answered == 2 * (RECENT_BYTES >> 20)
-        assert all(path.stat().st_size < RECENT_BYTES + RECEIVE_BYTES for path in bare.directory.iterdir())
+@pytest.fixture
+def loop() -> Iterator[Bare]:
+    with bare() as side:
+        yield side
 
 
-def test_a_measurement_ends_with_the_first_refusal() -> None:
-    class Refusing:
-        streams = 1
-        batch_bytes = 1
-        pids: tuple[int, ...] = ()
-
-        def begin(self, answers: AnswerReader) -> None:
-            self.answers = answers
-
-        def send(self, stream: int) -> None:
-            self.answers.failed(NotLeader("it moved: retry"))
-            self.answers.failed(BrokerNotAvailable("and then it went away"))
-
-        def close(self) -> None: ...
-
-    with pytest.raises(NotLeader):
-        rate(Refusing(), 0.1)
+ROWS = Rows(row_bytes=5_000, batch_bytes=5_000, partitions=1)
 
 
-def test_what_is_acknowledged_after_the_measured_time_counts_with_the_time_it_took() -> None:
-    class Late:
-        streams = 1
-        batch_bytes = 1_000
-        pids: tuple[int, ...] = ()
-
-        def begin(self, answers: AnswerReader) -> None:
-            self.answers = answers
-
-        def send(self, stream: int) -> None:
-            threading.Timer(0.1, self.answers.came, (stream, 1)).start()
-
-        def close(self) -> None: ...
-
-    found = rate(Late(), 0.001)
-    assert 0 < found.mb_per_s < 1, "a window of 2,000 batches is 2 MB"
-    assert found.cpu_s_per_gb > 0
+def sizes(loop: Bare) -> list[int]:
+    return [path.stat().st_size for path in sorted(loop._directory.iterdir())]
 
 
-def test_flight_alone_gives_a_batch_as_often_as_asked_and_its_process_ends_with_it() -> None:
-    batch = pa.record_batch({"number": pa.array([1, 2, 3])})
-    with BareFlight(batch) as bare:
-        assert [chunk.data.equals(batch) for chunk in bare.batches(4)] == [True] * 4
-    assert bare.process.returncode == 0
+def test_the_bare_loop_acknowledges_what_all_three_have_written_and_gives_it_back(loop: Bare) -> None:
+    loop.create("t", 1, WHOLE)
+    with kept(loop, loop.sender("t", ROWS)) as program:
+        (took_ns,) = program.ask("paced 1000 100")
+        assert len(took_ns) == 100
+        assert all(took_ns)
+        assert len(set(sizes(loop))) == 1
+        assert sizes(loop)[0] > 100 * 5_000
+    for door in ("reader", "flight", "files"):
+        with kept(loop, loop.consumer("t", ROWS, 100, door, looks=True)) as program:
+            assert program.ask("0")[0][0] > 0
+    pids = loop.pids
+    loop.delete("t")
+    assert loop.pids == ()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert sizes(loop) == []
 
 
-def test_the_processes_of_a_bare_loop_end_with_it() -> None:
-    with BareLoop(b"x") as bare:
-        processes = bare.processes
-        assert all(process.poll() is None for process in processes)
-    eventually(lambda: all(process.poll() == 0 for process in processes), "they end by themselves")
+def test_several_clients_of_the_bare_loop_are_each_told_what_is_theirs(loop: Bare) -> None:
+    loop.create("t", 1, RECENT)
+    with kept(loop, loop.sender("t", ROWS), times=3) as programs:
+        assert [len(took_ns) for took_ns in programs.ask("paced 1000 200")] == [200] * 3
+        assert len(set(sizes(loop))) == 1
+        assert sizes(loop)[0] > 3 * 200 * 5_000
+
+
+def test_the_bare_loop_keeps_what_it_wrote_last(loop: Bare) -> None:
+    loop.create("t", 1, RECENT)
+    rows = Rows(row_bytes=1 << 20, batch_bytes=1 << 20, partitions=1)
+    with kept(loop, loop.sender("t", rows)) as program:
+        program.ask(f"fast {2 * (RECENT_BYTES >> 20)}")
+    assert all(size < RECENT_BYTES + RECEIVE_BYTES for size in sizes(loop))
+
+
+def test_a_bare_loop_that_ends_is_told(loop: Bare) -> None:
+    loop.create("t", 1, RECENT)
+    with kept(loop, loop.sender("t", ROWS)) as program:
+        program.ask("fast 1")
+        loop.delete("t")
+        with pytest.raises(ReplicationError, match="exit code 1"):
+            program.ask("fast 1000")
 
 
 def test_a_program_of_the_load_says_which_error_its_batches_got() -> None:
     with sr.LocalCluster.start(brokers=1, config={"batch.bytes.max": 1 << 10}) as cluster:
-        cluster.admin.create_topic("rows", SCHEMA, replication_factor=1)
-        where: dict[str, Any] = {"bootstrap": cluster.bootstrap, "topic": "rows", "partitions": 1}
-        with sending(producing.Work(**where, row_bytes=4 << 10, rows=1)) as program, pytest.raises(BatchTooLarge):
-            program.send(1)
-        with pacing(paced.Work(**where, row_bytes=4 << 10)) as rows, pytest.raises(BatchTooLarge):
-            rows.send(10, 1)
+        cluster.admin.create_topic("rows", sending.SCHEMA, replication_factor=1)
+        where: dict[str, Any] = {"bootstrap": cluster.bootstrap, "security": {}, "topic": "rows", "partitions": 1}
+        with sending.sending(sending.Work(**where, row_bytes=4 << 10, rows=1, joins=False)) as program:
+            for line in ("fast 1", "paced 10 1", "since 0 0"):
+                with pytest.raises(BatchTooLarge):
+                    program.asked(line.split())

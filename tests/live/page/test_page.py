@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.admin.bench.load import cpu_s_of
+from spark_replication.admin.bench.probes import cpu_s_of
 from spark_replication.model import Scalar
 from tests.live.cluster.faults import kill
 from tests.live.page.chromium import Tab, chromium

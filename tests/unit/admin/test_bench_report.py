@@ -1,47 +1,74 @@
-"""The report of `bench all`: its files, and what is told of a measurement that fails."""
+"""The report of `bench all`: its files, its parts, and what is told of a measurement that fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from spark_replication.admin.bench import ack, everything, replicate
+from spark_replication.admin.bench import everything
+from spark_replication.admin.bench.everything import FULL, PARTS, QUICK, Part, Running, settable, with_values
+from spark_replication.admin.bench.harness import Beside, Rounds, Row
 from spark_replication.admin.bench.plots import draw
-from spark_replication.admin.bench.report import FIGURES, TABLE, Machine, Report, Row, Section, table, this_machine
-from spark_replication.admin.bench.rounds import Rounds
-from spark_replication.admin.bench.side import Paced
-from spark_replication.errors import RequestTimedOut, StartFailed
+from spark_replication.admin.bench.report import (
+    FIGURES,
+    TABLE,
+    Machine,
+    Report,
+    Section,
+    listing,
+    table,
+    this_machine,
+)
+from spark_replication.errors import InvalidRequest, RequestTimedOut, StartFailed
 
 MACHINE = Machine(
     date="2026-11-26 01:00 UTC", processor="a processor", processors=2, memory_gb=16.8, kernel="Linux 6", versions={}
 )
+
+
+def row(what: str, measure: str, unit: str, figure: float, *beside: Beside, side: str = "ours") -> Row:
+    return Row(what=what, measure=measure, unit=unit, side=side, figure=figure, beside=beside)
+
+
 COMPARED = Section(
     title="Produce",
-    peer="Kafka 4.3.1",
     conditions="Three brokers.",
     rows=[
-        Row(what="small", unit="MB/s", ours=1_234.5, theirs=61.37, ratio=20.1, least_ratio=18.0, most_ratio=22.34),
-        Row(what="small, median", unit="ms", ours=0.912, theirs=1.8, ratio=1.97),
-        Row(what="large", unit="MB/s", ours=10.0),
+        row(
+            "small",
+            "rate",
+            "MB/s",
+            1_234.5,
+            Beside(side="Kafka", figure=61.37, ratio=20.1, least_ratio=18.0, most_ratio=22.34),
+            Beside(side="bare", figure=5_000.0, ratio=0.25, least_ratio=0.25, most_ratio=0.25),
+        ),
+        row("small", "median", "ms", 0.912, Beside(side="Kafka", figure=1.8, ratio=1.97)),
+        row("small", "files", "", -120.4, Beside(side="bare", figure=3.0)),
     ],
 )
-ALONE = Section(
-    title="Idle", peer=None, conditions="Nobody writes.", rows=[Row(what="a broker", unit="MB", ours=240.0)]
-)
+ALONE = Section(title="Idle", conditions="Nobody writes.", rows=[row("a broker", "memory", "MB", 240.0)])
 
 
 def test_a_table_tells_three_digits_and_the_range_of_the_rounds() -> None:
     text = table(Report(machine=MACHINE, rounds="Medians of five.", sections=[COMPARED, ALONE], missing=[]))
-    assert "| | ours | Kafka 4.3.1 | ratio |" in text
-    assert "| small | 1,234 MB/s | 61.4 | 20.1 (18 to 22.3) |" in text
-    assert "| small, median | 0.912 ms | 1.8 | 1.97 |" in text
-    assert "| large | 10 MB/s |  |  |" in text
-    assert "| | ours |\n| --- | --- |\n| a broker | 240 MB |" in text
+    assert "|  | ours | Kafka | ratio | bare | ratio |\n| --- | --- | --- | --- | --- | --- |" in text
+    assert "| small: rate | 1,234 MB/s | 61.4 | 20.1 (18 to 22.3) | 5,000 | 0.25 |" in text
+    assert "| small: median | 0.912 ms | 1.8 | 1.97 |  |  |" in text
+    assert "| small: files | -120 |  |  | 3 |  |" in text
+    assert "|  | ours |\n| --- | --- |\n| a broker: memory | 240 MB |" in text
     assert "Linux 6; . Medians of five." in text
     assert "Not measured" not in text
+
+
+def test_rows_of_other_sides_have_columns_of_their_own() -> None:
+    columns, lines = listing([*ALONE.rows, row("commits", "median", "ms", 2.0, side="the last 100")])
+    assert columns == ["", "ours", "the last 100"]
+    assert lines == [["a broker: memory", "240 MB", ""], ["commits: median", "", "2 ms"]]
 
 
 def test_it_says_where_it_was_measured() -> None:
@@ -59,26 +86,33 @@ def test_each_comparison_is_drawn(tmp_path: Path) -> None:
     assert drawn[0].read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_measurement_that_fails_keeps_its_first_figures_and_its_place_and_ends_no_other(tmp_path: Path) -> None:
-    def fails() -> Iterator[Row]:
-        yield Row(what="one", unit="ms", ours=1.0)
+@pytest.fixture
+def running(tmp_path: Path) -> Running:
+    return Running(QUICK, MACHINE, tmp_path / "new", lambda _: None)
+
+
+@contextmanager
+def nobody(_: Running, *, with_kafka: bool) -> Iterator[Sequence[Any]]:
+    yield ()
+
+
+def test_a_measurement_that_fails_keeps_its_first_figures_and_its_place_and_ends_no_other(
+    running: Running, tmp_path: Path
+) -> None:
+    def fails(_: Running, sides: Sequence[Any]) -> Iterator[Row]:
+        yield row("one", "median", "ms", 1.0)
         raise RequestTimedOut("it did not end")
 
-    said: list[str] = []
-    running = everything.Running(MACHINE, Rounds(3, 5, within_s=60.0), tmp_path / "new", said.append)
-    running.measure("Idle", "Nobody writes.", None, ALONE.rows)
-    running.measure("Outage", "kill -9", None, fails())
+    running.measure(Part("Idle", "Nobody writes.", nobody, lambda _, sides: ALONE.rows), ())
+    running.measure(Part("Outage", "kill -9", nobody, fails), ())
     report = msgspec.json.decode((tmp_path / "new" / FIGURES).read_bytes(), type=Report)
     assert report == running.report
     assert [section.title for section in report.sections] == ["Outage", "Idle"]
     assert report.missing == ["Outage: REQUEST_TIMED_OUT: it did not end"]
     assert (tmp_path / "new" / TABLE).read_text() == table(report)
-    assert said == ["Idle:", "Outage:"]
 
 
-def test_what_measurements_need_and_cannot_have_is_told_and_ends_no_other(tmp_path: Path) -> None:
-    running = everything.Running(MACHINE, Rounds(3, 5, within_s=60.0), tmp_path, lambda _: None)
-
+def test_what_measurements_need_and_cannot_have_is_told_and_ends_no_other(running: Running) -> None:
     def start() -> None:
         raise StartFailed("no port is free")
 
@@ -87,67 +121,47 @@ def test_what_measurements_need_and_cannot_have_is_told_and_ends_no_other(tmp_pa
     assert running.report.missing == ["a cluster: START_FAILED: no port is free"]
 
 
-def test_times_and_rates_are_told_beside_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced(row_bytes=1 << 10, rows_per_s=2_000, partitions=1)
-    found = ack.Figures(
-        **msgspec.structs.asdict(paced),
-        p50_ms=1.0,
-        p99_ms=2.0,
-        p999_ms=4.0,
-        max_ms=9.0,
-        kafka_p50_ms=2.0,
-        kafka_p99_ms=5.0,
-        kafka_p999_ms=6.0,
-        kafka_max_ms=7.0,
-        p50_ratio=2.0,
-        p99_ratio=2.5,
-        p999_ratio=1.5,
-    )
-    monkeypatch.setattr(ack, "ack", lambda *_, **__: iter([found]))
-    (told,) = [measured for title, _, measured in everything.COMPARED if title == "Acknowledge"]
-    assert list(told([], everything.QUICK, lambda _: None)) == [
-        Row(what="2,000 rows of 1 KiB a second, median", unit="ms", ours=1.0, theirs=2.0, ratio=2.0),
-        Row(what="2,000 rows of 1 KiB a second, 99 %", unit="ms", ours=2.0, theirs=5.0, ratio=2.5),
-        Row(what="2,000 rows of 1 KiB a second, 99.9 %", unit="ms", ours=4.0, theirs=6.0, ratio=1.5),
-    ]
+def test_usual_parts_are_measured_or_those_that_are_named_each_among_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    @contextmanager
+    def clusters(_: Running, *, with_kafka: bool) -> Iterator[Sequence[Any]]:
+        began.append(f"clusters, Kafka {with_kafka}")
+        yield ["a"]
+
+    def part(name: str, among: everything.Among, *, is_usual: bool = True) -> Part:
+        def found(_: Running, sides: Sequence[Any]) -> Iterator[Row]:
+            began.append(name)
+            yield row(name, "sides", "", len(sides))
+
+        return Part(name, "", among, found, is_usual=is_usual)
+
+    parts = {"a": part("a", clusters), "b": part("b", nobody), "c": part("c", clusters, is_usual=False)}
+    monkeypatch.setattr(everything, "PARTS", parts)
+    monkeypatch.setattr(everything, "_alone", nobody)
+    monkeypatch.setattr(everything, "_many", clusters)
+    found = everything.everything(QUICK, tmp_path, lambda _: None, with_kafka=False)
+    assert began == ["b", "clusters, Kafka False", "a"]
+    assert [(section.title, section.rows[0].figure) for section in found.sections] == [("a", 1.0), ("b", 0.0)]
+    began.clear()
+    everything.everything(QUICK, tmp_path, lambda _: None, only=["c"], with_kafka=False)
+    assert began == ["clusters, Kafka False", "c"]
 
 
-def test_what_goes_on_beside_acknowledgements_is_told_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Paced] = []
-
-    def acks(_sides: object, cases: list[Paced], **_: object) -> Iterator[ack.Figures]:
-        asked.extend(cases)
-        for case in cases:
-            yield ack.Figures(
-                **msgspec.structs.asdict(case), p50_ms=1.0, p99_ms=2.0, p999_ms=4.0, max_ms=9.0, meanwhile_mb_per_s=50.0
-            )
-
-    monkeypatch.setattr(ack, "ack", acks)
-    (told,) = [measured for title, _, measured in everything.COMPARED if title == "Acknowledge while others work"]
-    rows = list(told([], everything.FULL, lambda _: None))
-    assert [case.meanwhile for case in asked] == ["catch-up", "paced-catch-up", "reassignment"]
-    assert rows[3] == Row(what="catch-up beside them", unit="MB/s", ours=50.0)
-    assert rows[8].what == "reassignment, 200 rows of 1 KiB a second, median"
-    assert list(told([], everything.QUICK, lambda _: None)) == [], "there is no time for it"
+def test_a_plan_is_as_large_as_one_says() -> None:
+    assert with_values(FULL, {}) == FULL
+    plan = with_values(FULL, {"partitions": "30", "idle_s": "0.3", "spark_master": "local[1]"})
+    assert (plan.partitions, plan.idle_s, plan.spark_master) == (30, 0.3, "local[1]")
+    with pytest.raises(InvalidRequest, match="a plan has no partition: it has warm_up_s, "):
+        with_values(FULL, {"partition": "30"})
+    with pytest.raises(InvalidRequest, match="partitions=many: "):
+        with_values(FULL, {"partitions": "many"})
+    assert "rounds" not in settable()
 
 
-def test_a_measurement_beside_a_limit_tells_which_part_of_it_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = replicate.Figures(
-        batch_bytes=1 << 20,
-        partitions=16,
-        mb_per_s=300.0,
-        cpu_s_per_gb=5.0,
-        p50_ms=1.0,
-        p99_ms=2.0,
-        bare_mb_per_s=1_000.0,
-        bare_cpu_s_per_gb=2.0,
-        bare_p50_ms=0.25,
-        bare_p99_ms=0.5,
-        ratio=0.3,
-    )
-    monkeypatch.setattr(replicate, "replicate", lambda *_, **__: iter([found]))
-    (told,) = [measured for title, _, _, measured in everything.ALONE if title == "Replicate"]
-    assert list(told(everything.QUICK, lambda _: None)) == [
-        Row(what="batches of 1 MiB, 16 partitions", unit="MB/s", ours=300.0, theirs=1_000.0, ratio=0.3),
-        Row(what="batches of 1 MiB, 16 partitions, median", unit="ms", ours=1.0, theirs=0.25, ratio=0.25),
-    ]
+def test_parts_are_told_apart_and_a_quick_run_leaves_out_what_takes_long() -> None:
+    assert len({part.title for part in PARTS.values()}) == len(PARTS)
+    assert QUICK.rounds < FULL.rounds == Rounds(3, 5, within_s=30.0)
+    assert (QUICK.meanwhile, FULL.meanwhile) == ((), ("catch-up", "paced-catch-up", "reassignment"))

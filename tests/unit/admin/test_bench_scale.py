@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from spark_replication.admin.bench.decide import FAILED, cluster_of, failed
+from spark_replication.admin.bench.decide import EACH, FAILED, TOTAL, cluster_of, failed
 from spark_replication.admin.bench.scale import Cluster, Costs, measure, needs
 from spark_replication.admin.cli.main import cli
 from spark_replication.core.controller.announcing import announce
@@ -46,8 +46,9 @@ def test_what_is_told_at_a_takeover(costs: Costs, of: Cluster) -> None:
 def test_what_is_written_and_told_when_a_broker_fails(costs: Costs, of: Cluster) -> None:
     state = cluster_of(of.partitions, range(1, of.brokers + 1))
     hosted = [partition for partition, stored in state.partitions.items() if FAILED in stored.state.isr]
-    figures = failed(state)
-    assert figures.partitions == len(hosted)
+    ours, bare = failed(state)
+    assert ours[TOTAL] == pytest.approx(ours[EACH] * len(hosted) / 1_000), "it is told for each that the broker had"
+    assert bare.keys() < ours.keys()
     written = [partition for partition, stored in state.partitions.items() if stored.state.leader_epoch > 0]
     expected = amounts(costs, of)
     assert expected["a broker fails: nodes that the controller writes"] == pytest.approx(len(written), rel=0.01)

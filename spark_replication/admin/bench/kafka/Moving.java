@@ -1,4 +1,5 @@
-import java.io.IOException;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -7,7 +8,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -15,13 +15,12 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
 
-/** Moves replicas of Kafka as moving.py does ours. Janino compiles it as it starts: see Paced. */
+/** Moves replicas of Kafka as moving.py does ours: there, and back. Janino compiles it as it starts: see Sending. */
 public class Moving {
     static final long POLL_MS = 20;
 
     public static void main(String[] given) throws Exception {
         String bootstrap = given[0], topic = given[1];
-        long partitionBytes = Long.parseLong(given[2]);
 
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
@@ -31,19 +30,19 @@ public class Moving {
             brokers.add(Integer.valueOf(((Node) each.next()).id()));
 
         // Both from the start: a broker tells of a move a while after it has ended.
-        Map there = targets(admin, topic, brokers, true), back = targets(admin, topic, brokers, false);
-        AtomicBoolean ended = null;
-        long moved = 0, beganNs = System.nanoTime();
-        do {
-            Map targets = moved / there.size() % 2 == 0 ? there : back;
+        Map targets = targets(admin, topic, brokers, true), others = targets(admin, topic, brokers, false);
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        System.out.println("ready");
+        while (input.readLine() != null) {
+            long beganNs = System.nanoTime();
             admin.alterPartitionReassignments(targets).all().get();
-            if (ended == null) ended = begun();
             while (!((Map) admin.listPartitionReassignments(targets.keySet()).reassignments().get()).isEmpty())
                 Thread.sleep(POLL_MS);
-            moved += targets.size();
-        } while (!ended.get());
-        double seconds = (System.nanoTime() - beganNs) / 1e9;
-        System.out.println("{\"bytes\": " + moved * partitionBytes + ", \"seconds\": " + seconds + "}");
+            System.out.println("[" + (System.nanoTime() - beganNs) + "]");
+            Map next = others;
+            others = targets;
+            targets = next;
+        }
         admin.close();
     }
 
@@ -62,24 +61,5 @@ public class Moving {
                 new TopicPartition(topic, partition.partition()), Optional.of(new NewPartitionReassignment(replicas)));
         }
         return targets;
-    }
-
-    /** Whether the input has ended, once this program has said that it has begun. */
-    static AtomicBoolean begun() {
-        final AtomicBoolean ended = new AtomicBoolean();
-        System.out.println("ready");
-        Thread listener = new Thread() {
-            public void run() {
-                try {
-                    while (System.in.read() >= 0);
-                } catch (IOException error) {
-                    // Then it has ended, too.
-                }
-                ended.set(true);
-            }
-        };
-        listener.setDaemon(true);
-        listener.start();
-        return ended;
     }
 }

@@ -12,7 +12,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.harness import Progress
 from spark_replication.process.java import Module, fetch
 
 VERSION = "4.3.1"

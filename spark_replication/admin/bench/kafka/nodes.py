@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_replication.admin.bench.harness import Progress
 from spark_replication.admin.bench.kafka.jars import kafka_jars
 from spark_replication.admin.bench.kafka.told import Described, described, elections_s, leader_of_quorum
-from spark_replication.admin.bench.replicate import Progress
 from spark_replication.errors import StartFailed
 from spark_replication.process.java import QUICK_START, find_java, spark_jar
 from spark_replication.process.loopback import free_ports
@@ -123,10 +123,18 @@ class KafkaCluster:
             self._tool("MetadataQuorumCommand", f"--bootstrap-server={self.bootstrap}", "describe", "--status")
         )
 
-    def kill(self, number: int) -> None:
-        """Send SIGKILL to a node, and return once it has ended."""
+    def stop_answering(self, number: int) -> None:
+        """Send SIGSTOP to a node."""
+        os.kill(self._pid(number), signal.SIGSTOP)
+
+    def _pid(self, number: int) -> int:
         pid = self._nodes[number - 1].pid()
         assert pid is not None, f"node {number} lives"
+        return pid
+
+    def kill(self, number: int) -> None:
+        """Send SIGKILL to a node, and return once it has ended."""
+        pid = self._pid(number)
         ending = os.pidfd_open(pid)
         try:
             signal.pidfd_send_signal(ending, signal.SIGKILL)
