@@ -32,7 +32,6 @@ public class Sending {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", given[0]);
         settings.put("acks", "all");
-        settings.put("linger.ms", "0");
         for (int each = 5; each < given.length; each++) {
             String[] setting = given[each].split("=");
             settings.put(setting[0], setting[1]);

@@ -45,7 +45,7 @@ class Theirs:
             "buffer.memory": BUFFER_BYTES,
             "max.request.size": MESSAGE_BYTES_MAX,
         }
-        settings = () if joins else (f"{name}={value}" for name, value in sizes.items())
+        settings = [f"{name}={value}" for name, value in ({"linger.ms": 0} if joins else sizes).items()]
         return self._cluster.own_program("Sending", self.bootstrap, topic, *map(str, numbers), *settings)
 
     def consumer(self, topic: str, of: Rows, rows: int, door: Door, *, looks: bool) -> list[str]:
