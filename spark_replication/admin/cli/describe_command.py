@@ -130,8 +130,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _in_force(admin: Admin, topic: str) -> ToldSettings | ReplicationError:
-    """As the controller has them in force. A controller of an earlier release, or one that does not answer, keeps
-    nobody from the rest."""
+    """As the controller has them in force. One that does not answer keeps nobody from the rest."""
     try:
         return admin.settings(CONTROLLER, topic=topic)[CONTROLLER]
     except ReplicationError as error:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from rich.console import Console
@@ -50,9 +50,6 @@ from spark_replication.storage.disk.state_files import read_file
 from spark_replication.transport.security.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 Leaders = dict[TopicPartition, tuple[BrokerId | None, int]]
 

@@ -10,7 +10,7 @@ Rules:
   or later.
 - Earlier versions are kept for as long as `history` says. A property of the table says so to everybody who tidies it.
 - Each appended batch has a number, and the table keeps the last: a batch is there once, however often it is written.
-- Columns that an earlier release did not have are added, empty (M6).
+- Columns that the table lacks are added, empty (M6).
 - If the folder of the tables is to have a mode, it has that before anything is written below it. delta-rs knows of no
   modes of files, so that folder alone says who reaches them.
 """
@@ -263,20 +263,13 @@ class DeltaFile(Generic[Live]):
         )
 
     def _claim(self, found: DeltaTable) -> None:
-        """Make sure that the table is this cluster's. An earlier release named the cluster only in each row."""
+        """Make sure that the table is this cluster's."""
         owner = found.metadata().configuration.get(OWNER)
-        if owner is None:
-            if "cluster_id" in _names(found):
-                rows = rows_of(found, ["cluster_id"])
-                others = set(rows["cluster_id"].to_pylist()) - {self._cluster_id}
-                owner = next(iter(others), None) if others else None
-            if owner is None:
-                found.alter.set_table_properties({OWNER: self._cluster_id}, raise_if_not_exists=False)
-                return
         if owner != self._cluster_id:
+            whose = "name no cluster" if owner is None else f"are cluster {owner}'s"
             raise WrongCluster(
-                f"the tables at {self.uri} are cluster {owner}'s, and this is cluster {self._cluster_id}: they stay "
-                "as they are. Name another place (mirror.path), or remove them"
+                f"the tables at {self.uri} {whose}, and this is cluster {self._cluster_id}: they stay as they are. "
+                "Name another place (mirror.path), or remove them"
             )
 
     def _widen(self, found: DeltaTable) -> None:

@@ -180,16 +180,19 @@ def test_another_clusters_table_is_refused_and_stays(file: File, uri: str) -> No
     assert stored(uri) == as_stored(FIRST)
 
 
-@pytest.mark.parametrize("owner", [CLUSTER, "cluster-b"])
-def test_a_table_of_an_earlier_release_is_known_by_its_rows_and_widened(file: File, uri: str, owner: str) -> None:
-    rows = PARTITIONS.rows([replace(FIRST, cluster_id=owner)], []).drop_columns(["adding", "elected_how"])
+def test_a_table_that_names_no_cluster_is_refused_and_stays(file: File, uri: str) -> None:
+    write_deltalake(uri, PARTITIONS.rows([FIRST], []))
+    with pytest.raises(WrongCluster, match=r"name no cluster, and this is cluster cluster-a.*mirror\.path"):
+        merge(file, [replace(FIRST, zxid=99)])
+    assert OWNER not in DeltaTable(uri).metadata().configuration
+    assert stored(uri) == as_stored(FIRST)
+
+
+def test_columns_that_a_table_lacks_are_added_empty(file: File, uri: str) -> None:
+    rows = PARTITIONS.rows([FIRST], []).drop_columns(["adding", "elected_how"])
     write_deltalake(uri, rows)
-    if owner != CLUSTER:
-        with pytest.raises(WrongCluster):
-            file.open()
-        return
+    DeltaTable(uri).alter.set_table_properties({OWNER: CLUSTER}, raise_if_not_exists=False)
     merge(file, [row(command(leader_epoch=6), 11), row(command("payments", 0), 12)])
-    assert DeltaTable(uri).metadata().configuration[OWNER] == CLUSTER
     assert [(found["topic"], found["adding"]) for found in stored(uri)] == [("orders", []), ("payments", [])]
     added = {field.name: field for field in DeltaTable(uri).schema().fields}["elected_how"]
     assert "how the present or last leader was elected" in added.metadata["comment"]
