@@ -64,7 +64,8 @@ class Asked:
         return ["/bin/sh", "-c", f"echo ready; {loop}"]
 
     def sender(self, topic: str, of: Rows, *, joins: bool = False) -> list[str]:
-        return self._program("send", str([1_000_000] * 30) if joins else "[1000000]")
+        paced = [50_000_000] * 20 + [1_000_000] * 10
+        return self._program("send", str(paced) if joins else "[1000000]")
 
     def consumer(self, topic: str, of: Rows, rows: int, door: Door, *, looks: bool) -> list[str]:
         return self._program(f"{door} {rows} {looks}")
@@ -111,9 +112,9 @@ def test_what_is_read_was_written_before_and_is_kept(asked: Asked) -> None:
 
 def test_rows_are_due_and_those_of_the_first_second_do_not_count(asked: Asked) -> None:
     case = Acknowledge(row_bytes=KIB, rows_per_s=20, partitions=1, seconds=0.5)
-    median, *_ = HARNESS.measure(case, [asked])
+    median, *_, worst = HARNESS.measure(case, [asked])
     assert asked.lines == ["send paced 20 30"] * 2
-    assert (median.measure, median.figure) == ("median", 1.0)
+    assert (median.measure, median.figure, worst.measure, worst.figure) == ("median", 1.0, "worst", 1.0)
 
 
 @pytest.mark.parametrize(
