@@ -2,7 +2,7 @@
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, 2 minutes
 # make test    linters, and what one waits for after a change: all rooms, real processes, Spark, 200 fresh seeds
-# make trust   what one trusts a change by, besides: 2,250 fresh seeds, planted bugs, attacks, several hosts, benchmarks
+# make trust   all other stories, attacks, hosts, planted bugs, 2,250 fresh seeds: two hours (TRUST_S=900 ends it sooner)
 # make bench   measure everything, beside Kafka, for 28 to 42 minutes (QUICK=1: 7 to 11)
 # make fuzz    a million damaged batches of every type of Arrow, 5 minutes (SEED=N repeats a run)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
@@ -106,16 +106,13 @@ check: $(VENV)/.tested
 units: $(VENV)/.tested
 	@$(BIN)/python -m pytest -q -n 7 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
-# Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
-# for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
-# machine the first has those of the third, too, and the third is patient (.ci/workers.py).
+# Two workers (tests/conftest.py): tests with real processes in turn, and all others on what those leave.
+WORKERS := -n 2 --dist loadscope --patient
 test: lint browser setup
-	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope -m "not trust" $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) -m "not trust" $(ARGS)
 
-# Four workers: several hosts in turn, what starts other processes, what starts Spark, and the simulator, which searches on
-# what those leave of the processors (tests/sim/leftover.py).
 trust: browser setup $(VENV)/.tested
-	@$(BIN)/python -m pytest -n 4 --dist loadscope --spark-in-turn -m trust tests/hosts tests/live tests/sim $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) -m trust tests/hosts tests/live tests/sim $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
 browser:

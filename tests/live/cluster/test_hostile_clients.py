@@ -63,7 +63,7 @@ from tests.live.cluster.test_secured_clusters import command_line
 from tests.unit.storage.every_type import SAMPLES, TOPICS
 from tests.unit.transport.hostile import any_of, damaged, garbage
 
-pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 SEED = int(os.environ.get("HOSTILE_SEED", "20261126"))
 BYTES_AT_A_PORT = {"frames": 7_000, "broker": 7_000, "controller": 7_000, "page": 10_000}  # connections
