@@ -1,7 +1,8 @@
 # make run     start a cluster here (ARGS="--brokers 5" passes options on)
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, 2 minutes
-# make test    linters and all tests, and up to 2,250 seeds of the simulator that nobody has tried
+# make test    linters, and what one waits for after a change: all rooms, real processes, Spark, 200 fresh seeds
+# make trust   what one trusts a change by, besides: 2,250 fresh seeds, planted bugs, attacks, several hosts, benchmarks
 # make bench   measure everything, beside Kafka, for 28 to 42 minutes (QUICK=1: 7 to 11)
 # make fuzz    a million damaged batches of every type of Arrow, 5 minutes (SEED=N repeats a run)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
@@ -12,7 +13,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check units test bench fuzz fresh lint ruff mypy imports browser lock clean
+.PHONY: help setup run drill check units test trust bench fuzz fresh lint ruff mypy imports browser lock clean
 
 PYTHON := python3.11
 VENV := .venv
@@ -109,7 +110,12 @@ units: $(VENV)/.tested
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
 # machine the first has those of the third, too, and the third is patient (.ci/workers.py).
 test: lint browser setup
-	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope -m "not trust" $(ARGS)
+
+# Four workers: several hosts in turn, what starts other processes, what starts Spark, and the simulator, which searches on
+# what those leave of the processors (tests/sim/leftover.py).
+trust: browser setup $(VENV)/.tested
+	@$(BIN)/python -m pytest -n 4 --dist loadscope --spark-in-turn -m trust tests/hosts tests/live tests/sim $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
 browser:

@@ -33,4 +33,4 @@ def round_trip_us() -> float:
 
 
 if __name__ == "__main__":
-    print("-n 3 --patient" if min(round_trip_us() for _ in range(3)) > SLOW_US else "-n 3")
+    print("-n 3 --patient --spark-in-turn" if min(round_trip_us() for _ in range(3)) > SLOW_US else "-n 3")

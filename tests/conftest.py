@@ -2,8 +2,11 @@
 
 Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, another those that start
 a Spark cluster, and the third those that share a Spark session; whatever is left runs in each once it is free. With
-`--patient` (.ci/workers.py) the second has those of the third, too, and the third those that nothing waits for: it
-takes what the others leave of the processors."""
+`--spark-in-turn` the second has those of the third, too, as in `make trust`, where another has the tests of several
+hosts, and the fourth begins with the simulator's. With `--patient` (.ci/workers.py) the third runs what nothing waits
+for: it takes what the others leave of the processors.
+
+A failure is named as it comes: a run may be ended before it can tell of all at its end."""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ AUTOGROUP = Path("/proc/self/autogroup")  # how nice the whole session is, where
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--patient", action="store_true", help="the third worker runs what has no deadlines, and is nice")
+    parser.addoption("--spark-in-turn", action="store_true", help="one worker runs all tests that start a Spark")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     were in another together, with Spark's planners, which it gives 10 s to begin. So each worker has one, too, where
     nobody presses Ctrl-C, which would not reach it. How nice a process is counts within its session only."""
     worker = getattr(config, "workerinput", {}).get("workerid")
+    if worker is None:
+        config.pluginmanager.register(FailuresAtOnce(config))
     in_own_session = "CI" in os.environ and worker is not None
     if in_own_session:
         os.setsid()
@@ -67,6 +73,16 @@ def spark_keeps_its_log_format_to_itself(caplog: pytest.LogCaptureFixture) -> It
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         if name in logging.root.manager.loggerDict:
             logging.getLogger(name).propagate = True
+
+
+class FailuresAtOnce:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\nFAILED in its {report.when}: {report.nodeid}")
 
 
 def pytest_report_header() -> str:
@@ -100,7 +116,7 @@ class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist ha
             return nodeid
         folder = rest.partition("/")[0]
         if folder in ("mirror", "datasource"):
-            return "spark" if self.config.getoption("patient") else "session"
+            return "spark" if self.config.getoption("spark_in_turn") else "session"
         return folder if folder == "spark" else "processes"
 
     def _reschedule(self, node: Any) -> None:

@@ -22,7 +22,7 @@ from spark_replication.admin.cli.main import cli
 from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, NotLeader
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.trust, pytest.mark.live]
 
 BRIEFLY = "--warm-up-s=0.1"
 

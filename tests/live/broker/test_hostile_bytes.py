@@ -30,7 +30,7 @@ from tests.live.broker.conftest import StartCluster
 from tests.live.broker.test_slow_follower import resident_bytes
 from tests.unit.transport.hostile import any_of, damaged, garbage
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.trust, pytest.mark.live]
 
 SEED = int(os.environ.get("HOSTILE_SEED", "20261121"))
 FRAMES = 10_000

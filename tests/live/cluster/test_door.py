@@ -309,9 +309,10 @@ def connections(served: BehindDoor) -> set[str]:
 def test_why_nobody_listens_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         door = Door("127.0.0.1", {}, tmp_path)
-        port, door.port = door.port, taken.getsockname()[1]
         try:
-            os.kill(pid_of(door), signal.SIGKILL)
+            pid = pid_of(door)  # it listens at its own port by now
+            port, door.port = door.port, taken.getsockname()[1]
+            os.kill(pid, signal.SIGKILL)
             eventually(lambda: f":{door.port}" in (tmp_path / LOG_FILE).read_text(), "it is told", DEADLINE_S)
             assert f"127.0.0.1:{door.port}" in door.why_not().message
             door.port = port

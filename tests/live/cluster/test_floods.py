@@ -22,7 +22,7 @@ from tests.live.cluster.sides import MODES, sides
 from tests.live.cluster.test_hostile_clients import CONNECT_S, HELLOS, HTTP1, HTTP2, SEED, TLS_HELLO, Attacked
 from tests.unit.transport.hostile import any_of
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(240)]
 
 FLOOD_S = float(os.environ.get("FLOOD_S", "8"))
 #: At each port, however slow the machine is: a line of LINE_BYTES for each of them would be twice GROWTH_BYTES_MAX.

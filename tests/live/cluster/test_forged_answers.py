@@ -28,7 +28,7 @@ from tests.unit.transport.certificates import Authority
 from tests.unit.transport.test_flight_client import CHALLENGE, CLAIM, Squatter
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(240)]
 
 SCHEMA = pa.schema([("number", pa.int64())])
 TRUE, FORGED = [1, 2], [666, 667]

@@ -26,7 +26,7 @@ from tests.live.cluster.history import Load
 from tests.live.cluster.mirror_checks import assert_agrees, assert_chains, commands_after, shown
 from tests.live.cluster.waiting import eventually
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(400)]
 
 BROKERS = 3
 CONFIG = {"zookeeper.session.ms": 6_000}

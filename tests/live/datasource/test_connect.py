@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.datasource.stories import Topic
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 300

@@ -18,7 +18,7 @@ from spark_replication.admin.jobs.order_pipeline import orders_into
 from tests.live.cluster.waiting import eventually
 from tests.live.datasource.stories import Topic
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 120

@@ -9,7 +9,7 @@ import pytest
 from tests.live.datasource.held import POINTS
 from tests.live.datasource.kill_sweep import ROWS, Story, Sweep, assert_once, story, swept
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

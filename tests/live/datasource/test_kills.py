@@ -21,7 +21,7 @@ from tests.live.cluster.waiting import eventually
 from tests.live.datasource.processes import descendants, kill_if_there
 from tests.live.datasource.stories import Topic
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from tests.live.cluster.faults import kill
 from tests.live.datasource.processes import descendants, kill_if_there
 from tests.live.datasource.stories import SCHEMA, Topic, ended
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 # ROWS=10000000 is what a person runs.
 ROWS = int(os.environ.get("ROWS", "600000"))

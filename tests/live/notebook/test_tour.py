@@ -16,7 +16,7 @@ import spark_replication as sr
 from spark_replication.admin.notebook.frames import BROKER_COLUMNS, LAG_COLUMNS
 from spark_replication.config import BOOTSTRAP_VARIABLE
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 120.0

@@ -13,7 +13,7 @@ from tests.live.cluster.history import SCHEMA
 from tests.live.spark.applications import AUTHENTICATED, Application
 from tests.unit.transport.test_security import token_settings
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(420)]
 
 HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
 

@@ -19,7 +19,7 @@ import pytest
 from spark_replication.process.stop_signals import INTERRUPTED
 from tests.live.spark.waiting import POLL_S, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(360)]
 
 ROOT = Path(__file__).parents[3]
 SEED = 20261122

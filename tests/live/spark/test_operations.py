@@ -21,7 +21,7 @@ from spark_replication.spark.cluster_file import read_cluster_file
 from tests.live.cluster.faults import stopped
 from tests.live.spark.waiting import left_behind, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "spark_replication/guide/operate.md").read_text()

@@ -23,6 +23,7 @@ from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import token_settings
 
 pytestmark = [
+    pytest.mark.trust,
     pytest.mark.live,
     pytest.mark.spark,
     pytest.mark.timeout(600),

@@ -16,7 +16,7 @@ from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import SECRET, token_settings
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 180.0

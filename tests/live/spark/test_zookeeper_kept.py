@@ -25,7 +25,7 @@ from tests.live.spark.applications import Application
 from tests.live.spark.waiting import wait_for
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
 BROKERS = 2
 SAID_S_MAX = 5.0

@@ -20,7 +20,7 @@ import pytest
 from spark_replication.process.processes import LockedProcess
 from tests.printed import BLOCKS, ROOT, why_not_run
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trust, pytest.mark.live, pytest.mark.timeout(600)]
 
 MADE_OF = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_replicated_log.py", "spark_replication")
 INSTALL_S = 400.0
