@@ -29,7 +29,7 @@ from spark_replication.zk.operations import Folder, Node, UnreadNode
 from spark_replication.zk.session import Watch
 
 
-class Reads(Protocol):
+class NodeReads(Protocol):
     """How nodes are read, such as by a session. What may not be read is UnreadNode. watch: called once, when what was
     read changes."""
 
@@ -46,7 +46,7 @@ class Reads(Protocol):
 class Reading(Contents):
     """One pass over what is stored, in any order of its parts."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: NodeReads) -> None:
         super().__init__()
         self._reads = reads
 

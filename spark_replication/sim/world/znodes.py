@@ -53,7 +53,7 @@ class Znodes:
         names = self._children.get(path)
         return None if names is None else sorted(names)
 
-    # zk.reading.Reads
+    # zk.reading.NodeReads
 
     def read_now(self, path: str) -> Node | None:
         return self.read(path)
@@ -120,7 +120,8 @@ class Znodes:
         if parent is None:
             raise _Refused(RejectionReason.NO_NODE)
         if wanted.sequence:
-            path = f"{path}{parent.children_changes:010d}"
+            # The number of children that were ever made: a change of the number of children is one made or one gone.
+            path = f"{path}{(parent.children_changes + parent.children) // 2:010d}"
         if path in self._nodes:
             raise _Refused(RejectionReason.NODE_EXISTS)
         owner = session if wanted.ephemeral else 0

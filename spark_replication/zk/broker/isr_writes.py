@@ -25,7 +25,7 @@ Then = Callable[[IsrAnswer], None]
 log = logging.getLogger(__name__)
 
 
-class Requests(Protocol):
+class IsrRequests(Protocol):
     """ZooKeeper. Each `then` is called once."""
 
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None: ...
@@ -34,7 +34,7 @@ class Requests(Protocol):
 
 
 class IsrWrites:
-    def __init__(self, session: Requests, controlled: Callable[[], bool]) -> None:
+    def __init__(self, session: IsrRequests, controlled: Callable[[], bool]) -> None:
         """controlled: whether /controller was there at the last look."""
         self._session = session
         self._controlled = controlled

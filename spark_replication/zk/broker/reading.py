@@ -21,7 +21,7 @@ from spark_replication.model import (
     shortened,
 )
 from spark_replication.zk import paths
-from spark_replication.zk.reading import Reading, Reads
+from spark_replication.zk.reading import NodeReads, Reading
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_assigned(
-    reads: Reads, broker_id: BrokerId, topics: Collection[str] | None = None
+    reads: NodeReads, broker_id: BrokerId, topics: Collection[str] | None = None
 ) -> tuple[list[PartitionCommand], Unreadable]:
     """The partitions assigned to this broker that have a state (B1), and what cannot be read. topics: None for all."""
     read = Reading(reads)
@@ -61,7 +61,7 @@ def read_assigned(
     return commands_of(assigned, partitions), read.unreadable
 
 
-def read_all(reads: Reads) -> ClusterRead:
+def read_all(reads: NodeReads) -> ClusterRead:
     read = Reading(reads)
     nodes = read.topic_nodes()
     topics = read.topics(nodes)
@@ -84,6 +84,6 @@ def read_all(reads: Reads) -> ClusterRead:
     )
 
 
-def _controller_epoch(reads: Reads) -> int:
+def _controller_epoch(reads: NodeReads) -> int:
     node = reads.read_now(paths.CONTROLLER_EPOCH)
     return -1 if node is None else decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch

@@ -33,7 +33,7 @@ from spark_replication.messages.requests import (
 from spark_replication.model import BrokerId, TopicPartition, number_of, require, shortened
 from spark_replication.zk import paths
 from spark_replication.zk.operations import Node, UnreadNode
-from spark_replication.zk.reading import Reads
+from spark_replication.zk.reading import NodeReads
 from spark_replication.zk.session import Watch
 
 VERSION = 1
@@ -76,7 +76,7 @@ class _Partitions(msgspec.Struct, forbid_unknown_fields=True):
             TopicPartition.parse(name)
 
 
-def read_requests(reads: Reads, watch: Watch | None = None) -> list[FoundRequest]:
+def read_requests(reads: NodeReads, watch: Watch | None = None) -> list[FoundRequest]:
     """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in ascending
     order, and removed from there in descending order. watch: called for nodes that come and go."""
     if watch is not None:
@@ -94,7 +94,9 @@ def read_requests(reads: Reads, watch: Watch | None = None) -> list[FoundRequest
     return [*found, *(FoundRequest(path, UNREAD, None, why) for path, why in closed.items())]
 
 
-def _listed(reads: Reads, folders: Sequence[str], watch: Watch | None, closed: dict[str, str]) -> list[Sequence[str]]:
+def _listed(
+    reads: NodeReads, folders: Sequence[str], watch: Watch | None, closed: dict[str, str]
+) -> list[Sequence[str]]:
     names: list[Sequence[str]] = []
     for folder, found in zip(folders, reads.children_many(folders, watch), strict=True):
         if isinstance(found, UnreadNode):

@@ -84,8 +84,8 @@ Nodes = Mapping[str, Node | None]
 log = logging.getLogger(__name__)
 
 
-class Requests(Protocol):
-    """ZooKeeper. Each `then` is called once, after the call has returned, on the thread that all of this runs on. Reads
+class CommitRequests(Protocol):
+    """ZooKeeper. Each `then` is called once, after the call has returned, on the thread that all of this runs on. NodeReads
     are repeated for as long as the session lives."""
 
     @property
@@ -156,7 +156,7 @@ class Committing:
 
     def __init__(
         self,
-        zookeeper: Requests,
+        zookeeper: CommitRequests,
         epoch_version: int,
         on_deposed: Callable[[str], None],
         on_unreadable: Callable[[Unreadable], None],
@@ -422,7 +422,9 @@ class Committing:
 class _Strays:
     """Finds the nodes below one, children before their parents, so that any number of the first ones can be removed."""
 
-    def __init__(self, zookeeper: Requests, path: str, then: Callable[[list[str] | ReplicationError], None]) -> None:
+    def __init__(
+        self, zookeeper: CommitRequests, path: str, then: Callable[[list[str] | ReplicationError], None]
+    ) -> None:
         self._zookeeper = zookeeper
         self._then = then
         self._found: list[str] = []

@@ -13,13 +13,13 @@ from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import TopicPartition, shortened
 from spark_replication.zk import paths
 from spark_replication.zk.controller.admin_requests import FoundRequest, read_requests
-from spark_replication.zk.reading import Reading, Reads
+from spark_replication.zk.reading import NodeReads, Reading
 
 log = logging.getLogger(__name__)
 
 
 def load(
-    reads: Reads, settings: Settings, cluster_id: str, controller_epoch: int
+    reads: NodeReads, settings: Settings, cluster_id: str, controller_epoch: int
 ) -> tuple[LoadedCluster, list[FoundRequest]]:
     """Everything, and what is below /admin. NotController: /controller is gone again."""
     own = reads.read_now(paths.CONTROLLER)

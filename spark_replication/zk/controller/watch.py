@@ -24,7 +24,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.contents import Contents, is_held, is_readable
 from spark_replication.zk.isr_change import IsrChange
 from spark_replication.zk.operations import EXISTS, Check, Delete, Node, Rejected, UnreadNode
-from spark_replication.zk.reading import Reading, Reads
+from spark_replication.zk.reading import NodeReads, Reading
 from spark_replication.zk.session import Session, SessionLost, Watch
 
 DELETIONS_IN_MULTI_MAX = 500
@@ -182,7 +182,7 @@ class ChangesRead(NamedTuple):
     event: PartitionsRead
 
 
-def read_changes(reads: Reads, watch: Watch | None = None) -> ChangesRead:
+def read_changes(reads: NodeReads, watch: Watch | None = None) -> ChangesRead:
     names = reads.children_now(paths.ISR_CHANGES, watch)
     nodes = reads.read_each([paths.isr_change(name) for name in names])
     changed, left = _partitions_of(names, nodes)
