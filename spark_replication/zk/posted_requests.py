@@ -1,4 +1,4 @@
-"""Requests of a session whose answers come on one thread, that of whoever asks (zk.controller.committing.CommitRequests)."""
+"""Requests of a session whose answers come on one thread, that of whoever asks: committing.CommitRequests."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Rules:
 - Every request is answered exactly once, whatever kazoo does.
-- NodeReads are repeated over lost connections until the session ends. A multi() is sent once, and its sender decides what a
+- Reads are repeated over lost connections until the session ends. A multi() is sent once, and its sender decides what a
   lost answer means.
 - At most `REQUESTS_IN_FLIGHT_MAX` requests are with kazoo, and none while there is no connection: then they wait here,
   in order.

@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 
 
 class CommitRequests(Protocol):
-    """ZooKeeper. Each `then` is called once, after the call has returned, on the thread that all of this runs on. NodeReads
+    """ZooKeeper. Each `then` is called once, after the call has returned, on the thread that all of this runs on. Reads
     are repeated for as long as the session lives."""
 
     @property
