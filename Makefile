@@ -1,7 +1,8 @@
 # make run     start a cluster here (ARGS="--brokers 5" passes options on)
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, 2 minutes
-# make test    linters and all tests, and up to 2,250 seeds of the simulator that nobody has tried
+# make test    linters, and what one waits for after a change: all rooms, real processes, Spark, 200 fresh seeds
+# make trust   all other stories, attacks, hosts, planted bugs, 2,250 fresh seeds: two hours (TRUST_S=900 ends it sooner)
 # make bench   measure everything, beside Kafka, for 28 to 42 minutes (QUICK=1: 7 to 11)
 # make fuzz    a million damaged batches of every type of Arrow, 5 minutes (SEED=N repeats a run)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
@@ -12,7 +13,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check units test bench fuzz fresh lint ruff mypy imports browser lock clean
+.PHONY: help setup run drill check units test trust bench fuzz fresh lint ruff mypy imports browser lock clean
 
 PYTHON := python3.11
 VENV := .venv
@@ -105,11 +106,13 @@ check: $(VENV)/.tested
 units: $(VENV)/.tested
 	@$(BIN)/python -m pytest -q -n 7 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
-# Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
-# for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
-# machine the first has those of the third, too, and the third is patient (.ci/workers.py).
+# Two workers (tests/conftest.py): tests with real processes in turn, and all others on what those leave.
+WORKERS := -n 2 --dist loadscope --patient
 test: lint browser setup
-	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) -m "not trust" $(ARGS)
+
+trust: browser setup $(VENV)/.tested
+	@$(BIN)/python -m pytest $(WORKERS) -m trust tests/hosts tests/live tests/sim $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
 browser:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -22,6 +24,7 @@ EPOCH_ATTEMPTS_MAX = 30
 EPOCH_STEP_MS = 300
 QUIET_MS = 300
 SEEDS_PER_TASK = 8
+PACKAGE = "spark_replication"
 UNEXPECTED = "unexpected_error"  # production code raised what it never should
 
 
@@ -68,7 +71,8 @@ def run_seed(
     )
     failure: Failure | None = None
     try:
-        _tell(cluster, planned)
+        with _noted(world):
+            _tell(cluster, planned)
     except InvariantBroken as broken:
         failure = Failure(broken.name, world.step, broken.what)
     except Exception as error:  # noqa: BLE001 (whatever production raises here is a finding)
@@ -82,6 +86,27 @@ def run_seed(
         faults=tuple(planned),
         trace=tuple(world.trace or ()),
     )
+
+
+class _Notes(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._world.trace is not None:
+            self._world.note(f"logged: {record.getMessage()}")
+
+
+@contextmanager
+def _noted(world: World) -> Iterator[None]:
+    """What production code logs meanwhile stands in the trace."""
+    logger, notes = logging.getLogger(PACKAGE), _Notes(world)
+    logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notes)
 
 
 def _settings(seed: int) -> dict[str, Scalar]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
 from spark_replication.core.claims import claim
@@ -30,7 +31,17 @@ from spark_replication.model import (
     encode,
 )
 from spark_replication.zk import paths
-from spark_replication.zk.operations import Check, Committed, Create, Delete, Operation, RejectionReason, SetData
+from spark_replication.zk.operations import (
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Rejected,
+    RejectionReason,
+    SetData,
+)
 from spark_replication.zk.session import ConnectionLost, Session
 
 EPHEMERAL = frozenset({Kind.CONTROLLER, Kind.REGISTRATION})
@@ -50,32 +61,35 @@ def perform(session: Session, wanted: Claim[Claimed]) -> Claimed:
     """Wait for ZooKeeper until the claim is settled. Raises the error that refuses the claim, or ends the session."""
     attempts = Attempts(wanted)
     while True:
-        decision = attempts.after_reading({place: _seen(session, place) for place in wanted.reads})
+        nodes = {place: seen(session.read_now(path_of(place)), place, session.id) for place in wanted.reads}
+        decision = attempts.after_reading(nodes)
         if isinstance(decision, ClaimRefused):
             raise decision.error
-        if isinstance(decision, ClaimSettled) or _is_stored(session, tuple(map(_operation, decision.operations))):
-            return decision.claimed
+        claimed: Claimed = decision.claimed
+        if isinstance(decision, ClaimSettled):
+            return claimed
+        operations = tuple(map(operation_of, decision.operations))
+        try:
+            if is_stored(session.commit_now(operations), operations):
+                return claimed
+        except ConnectionLost as error:
+            log.info("%s", error)
 
 
-def _seen(session: Session, place: NodePlace) -> NodeAsRead[Value] | None:
-    path = _path(place)
-    node = session.read_now(path)
+def seen(node: Node | None, place: NodePlace, session: int) -> NodeAsRead[Value] | None:
+    """What a claim sees of a node that this session has read."""
     if node is None:
         return None
     try:
-        value: Value | CorruptState = decode(node.data, CONTENTS[place.kind], path)
+        value: Value | CorruptState = decode(node.data, CONTENTS[place.kind], path_of(place))
     except CorruptState as error:
         log.error("%s", error)
         value = error
-    return NodeAsRead(value, node.version, is_mine=node.owner == session.id)
+    return NodeAsRead(value, node.version, is_mine=node.owner == session)
 
 
-def _is_stored(session: Session, operations: tuple[Operation, ...]) -> bool:
-    try:
-        outcome = session.commit_now(operations)
-    except ConnectionLost as error:
-        log.info("%s", error)
-        return False
+def is_stored(outcome: Committed | Rejected, operations: Sequence[Operation]) -> bool:
+    """Whether a claim's multi() was stored. Raises if it never can be."""
     if isinstance(outcome, Committed):
         return True
     operation = operations[outcome.operation]
@@ -86,8 +100,8 @@ def _is_stored(session: Session, operations: tuple[Operation, ...]) -> bool:
     return False
 
 
-def _operation(wanted: claim.Operation) -> Operation:
-    path = _path(wanted.place)
+def operation_of(wanted: claim.Operation) -> Operation:
+    path = path_of(wanted.place)
     match wanted:
         case NodeWrite(version=version, value=value):
             if version == ABSENT:
@@ -99,7 +113,7 @@ def _operation(wanted: claim.Operation) -> Operation:
             return Check(path, version)
 
 
-def _path(place: NodePlace) -> str:
+def path_of(place: NodePlace) -> str:
     match place.kind:
         case Kind.CONTROLLER:
             return paths.CONTROLLER

@@ -74,6 +74,9 @@ class Check(NamedTuple):
 
 
 Operation = Create | SetData | Delete | Check
+# Many reads in one request save kazoo's CPU. Not more: the largest nodes are topics of 512 KB, and ZooKeeper holds a
+# whole answer in memory.
+READS_AT_ONCE_MAX = 32
 EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
 
 

@@ -6,69 +6,55 @@ folders themselves must be readable: without /brokers/topics nobody knows what i
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol
 
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import BrokersRead
-from spark_replication.core.law.unreadable import Unreadable
-from spark_replication.core.law.writes import StoredAssignment, StoredPartition
-from spark_replication.errors import CorruptState
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import (
     BrokerEpoch,
-    BrokerId,
     ClusterInfo,
     ClusterSettings,
     ControllerInfo,
-    PartitionState,
     Registration,
     TopicConfig,
     TopicPartition,
-    TopicState,
-    Value,
-    decode,
     number_of,
 )
 from spark_replication.zk import paths
-from spark_replication.zk.operations import Node, UnreadNode
-from spark_replication.zk.session import Session, Watch
-
-Kind = TypeVar("Kind", bound=Value)
-Read = Node | UnreadNode | None
-
-log = logging.getLogger(__name__)
+from spark_replication.zk.contents import Contents
+from spark_replication.zk.operations import Folder, Node, UnreadNode
+from spark_replication.zk.session import Watch
 
 
-class Reading:
-    """One pass over what is stored, in any order of its parts. `unreadable` gathers the reasons of all parts."""
+class NodeReads(Protocol):
+    """How nodes are read, such as by a session. What may not be read is UnreadNode. watch: called once, when what was
+    read changes."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._reasons: dict[str, str] = {}
-        self._topics: set[str] = set()
-        self._partitions: set[TopicPartition] = set()
-        self._brokers: set[BrokerId] = set()
-        self._epochs: set[BrokerId] = set()
-        self._settings = False
+    def read_now(self, path: str) -> Node | None: ...
+    def read_each(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | UnreadNode | None]: ...
+    def folder_now(self, path: str, watch: Watch | None = None) -> Folder: ...
 
-    @property
-    def unreadable(self) -> Unreadable:
-        return Unreadable(
-            reasons=dict(sorted(self._reasons.items())),
-            topics=frozenset(self._topics),
-            partitions=frozenset(self._partitions),
-            brokers=frozenset(self._brokers),
-            epochs=frozenset(self._epochs),
-            settings=self._settings,
-        )
+    def children_now(self, path: str, watch: Watch | None = None) -> list[str]:
+        """The names of the children, sorted; empty if there is no such node."""
+
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | UnreadNode]: ...
+
+
+class Reading(Contents):
+    """One pass over what is stored, in any order of its parts."""
+
+    def __init__(self, reads: NodeReads) -> None:
+        super().__init__()
+        self._reads = reads
 
     def topic_nodes(self, named: Collection[str] | None = None) -> dict[str, Node]:
         """The nodes of these topics; of all if `named` is None. A topic that is not there, or is deleted during the
         read, is left out."""
-        names = self._session.children_now(paths.TOPICS) if named is None else list(named)
-        nodes = self._session.read_each([paths.topic(name) for name in names])
+        names = self._reads.children_now(paths.TOPICS) if named is None else list(named)
+        nodes = self._reads.read_each([paths.topic(name) for name in names])
         found: dict[str, Node] = {}
         for name, node in zip(names, nodes, strict=True):
             if isinstance(node, Node):
@@ -81,7 +67,7 @@ class Reading:
         """Topics with their settings. If its settings cannot be read, a topic is left out: nobody knows what holds for
         it."""
         nodes = self.topic_nodes() if nodes is None else nodes
-        configs = self._session.read_each([paths.topic_config(name) for name in nodes])
+        configs = self._reads.read_each([paths.topic_config(name) for name in nodes])
         found: dict[str, StoredTopic] = {}
         for (name, node), config in zip(nodes.items(), configs, strict=True):
             state = self.topic(name, node)
@@ -89,31 +75,24 @@ class Reading:
             if state is None or settings is None:
                 self._topics.add(name)
             else:
-                later = max((each for each in (node, config) if isinstance(each, Node)), key=_written)
+                later = max((each for each in (node, config) if isinstance(each, Node)), key=lambda each: each.zxid)
                 found[name] = StoredTopic(state, node.version, settings, later.zxid, later.modified_ms)
         return found
 
-    def topic(self, name: str, node: Node | None) -> TopicState | None:
-        """The topic in a node that was read; None if it cannot be read."""
-        state = None if node is None else self._value(node, TopicState, paths.topic(name))
-        if node is not None and state is None:
-            self._topics.add(name)
-        return state
-
     def cluster_id(self) -> str:
         """Empty if it cannot be read, or no controller was here yet."""
-        (node,) = self._session.read_each([paths.CLUSTER])
+        (node,) = self._reads.read_each([paths.CLUSTER])
         cluster = None if node is None else self._value(node, ClusterInfo, paths.CLUSTER)
         return "" if cluster is None else cluster.cluster_id
 
     def controller(self) -> ControllerInfo | None:
         """The process that commands. None if there is none, or if its node cannot be read."""
-        (node,) = self._session.read_each([paths.CONTROLLER])
+        (node,) = self._reads.read_each([paths.CONTROLLER])
         return None if node is None else self._value(node, ControllerInfo, paths.CONTROLLER)
 
     def settings(self) -> ClusterSettings:
         """The cluster's settings; none if they cannot be read."""
-        (node,) = self._session.read_each([paths.CLUSTER_CONFIG])
+        (node,) = self._reads.read_each([paths.CLUSTER_CONFIG])
         if node is None:
             return ClusterSettings()
         settings = self._value(node, ClusterSettings, paths.CLUSTER_CONFIG)
@@ -123,20 +102,8 @@ class Reading:
     def partitions(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:
         """The leaderAndISR of those that have one: a partition may be assigned, and have none yet."""
         partitions = list(wanted)
-        nodes = self._session.read_each([paths.leader_and_isr(partition) for partition in partitions])
+        nodes = self._reads.read_each([paths.leader_and_isr(partition) for partition in partitions])
         return self.stored(dict(zip(partitions, nodes, strict=True)))
-
-    def stored(self, nodes: Mapping[TopicPartition, Read]) -> dict[TopicPartition, StoredPartition]:
-        """The values of leaderAndISR nodes that were read."""
-        found: dict[TopicPartition, StoredPartition] = {}
-        for partition, node in nodes.items():
-            if node is not None:
-                state = self._value(node, PartitionState, paths.leader_and_isr(partition))
-                if state is None or not isinstance(node, Node):
-                    self._partitions.add(partition)
-                else:
-                    found[partition] = StoredPartition(state, *node.made)
-        return found
 
     def removed(
         self, nodes: Mapping[str, Node], assigned: Iterable[TopicPartition], found: Collection[TopicPartition]
@@ -147,7 +114,7 @@ class Reading:
         before the whole topic goes.
         """
         missing = [each for each in assigned if each not in found and each not in self._partitions]
-        folders = self._session.read_each([paths.partition(partition) for partition in missing])
+        folders = self._reads.read_each([paths.partition(partition) for partition in missing])
         return frozenset(
             partition
             for partition, folder in zip(missing, folders, strict=True)
@@ -176,7 +143,7 @@ class Reading:
         """
         known = Counter(partition.topic for partition in assigned)
         names = [name for name, node in nodes.items() if name in topics and node.children > known[name]]
-        listed = self._session.children_many([paths.topic(name) for name in names])
+        listed = self._reads.children_many([paths.topic(name) for name in names])
         wanted: list[TopicPartition] = []
         for name, children in zip(names, listed, strict=True):
             if isinstance(children, UnreadNode):
@@ -190,11 +157,11 @@ class Reading:
     def brokers(self, watch: Watch | None = None) -> BrokersRead:
         """Read registrations, each with the watch, and then epochs: so an epoch is never older than its registration.
         The `unreadable` of the result names brokers only."""
-        own = Reading(self._session)
-        folder = own._session.folder_now(paths.BROKER_IDS, watch)
-        nodes = own._session.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in folder.names], watch)
-        known = own._session.children_now(paths.BROKER_EPOCHS)
-        epochs = own._session.read_each([f"{paths.BROKER_EPOCHS}/{id_}" for id_ in known])
+        own = Reading(self._reads)
+        folder = own._reads.folder_now(paths.BROKER_IDS, watch)
+        nodes = own._reads.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in folder.names], watch)
+        known = own._reads.children_now(paths.BROKER_EPOCHS)
+        epochs = own._reads.read_each([f"{paths.BROKER_EPOCHS}/{id_}" for id_ in known])
         brokers = own._by_broker(paths.BROKER_IDS, folder.names, nodes, Registration, own._brokers)
         broker_epochs = own._by_broker(paths.BROKER_EPOCHS, known, epochs, BrokerEpoch, own._epochs)
         self._reasons.update(own._reasons)
@@ -212,81 +179,3 @@ class Reading:
             registered=made,
             zxid=folder.zxid,
         )
-
-    def _by_broker(
-        self, folder: str, names: Sequence[str], nodes: Sequence[Read], kind: type[Kind], hidden: set[BrokerId]
-    ) -> dict[BrokerId, Kind]:
-        found: dict[BrokerId, Kind] = {}
-        for name, node in zip(names, nodes, strict=True):
-            broker = number_of(name)
-            if broker is None:
-                self._note(f"{folder}/{name}", "its name is not the number of a broker")
-            elif node is not None:
-                value = self._value(node, kind, f"{folder}/{name}")
-                if value is None:
-                    hidden.add(broker)
-                else:
-                    found[broker] = value
-        return found
-
-    def _value(self, node: Node | UnreadNode, kind: type[Kind], path: str) -> Kind | None:
-        if isinstance(node, UnreadNode):
-            self._note(path, node.why)
-            return None
-        try:
-            return decode(node.data, kind, path)
-        except CorruptState as error:
-            self._note(path, error.message)
-            return None
-
-    def _hide_topic(self, name: str, path: str, why: str) -> None:
-        self._topics.add(name)
-        self._note(path, why)
-
-    def _note(self, path: str, why: str) -> None:
-        self._reasons[path] = why
-
-
-def _written(node: Node) -> int:
-    return node.zxid
-
-
-def is_held(path: str) -> bool:
-    """Whether controllers load that node once only: if it could not be read, a later candidacy has to load it."""
-    return _kind_at(path) is not None
-
-
-def is_readable(path: str, node: Read) -> bool:
-    """Whether a node that could not be read before can be read now, or is gone."""
-    kind = _kind_at(path)
-    if node is None or kind is None:
-        return True
-    if isinstance(node, UnreadNode):
-        return False
-    try:
-        decode(node.data, kind, path)
-    except CorruptState:
-        return False
-    return True
-
-
-def _kind_at(path: str) -> type[Value] | None:
-    if path == paths.CLUSTER_CONFIG:
-        return ClusterSettings
-    if path.endswith(f"/{paths.LEADER_AND_ISR}"):
-        return PartitionState
-    if path.startswith(f"{paths.TOPIC_CONFIGS}/"):
-        return TopicConfig
-    return TopicState if path.startswith(f"{paths.TOPICS}/") else None
-
-
-def stored_assignment(topic: str, node: Node) -> StoredAssignment:
-    """The assignment in that node. CorruptState: it holds none."""
-    state = decode(node.data, TopicState, paths.topic(topic))
-    return StoredAssignment(state, *node.made)
-
-
-def stored_partition(partition: TopicPartition, node: Node) -> StoredPartition:
-    """The leaderAndISR in that node. CorruptState: it holds none."""
-    state = decode(node.data, PartitionState, paths.leader_and_isr(partition))
-    return StoredPartition(state, *node.made)

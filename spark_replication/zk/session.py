@@ -40,6 +40,7 @@ from spark_replication.zk.login import NOBODY, Login
 from spark_replication.zk.multi_read import multi_read_async
 from spark_replication.zk.operations import (
     NOT_PERMITTED,
+    READS_AT_ONCE_MAX,
     Check,
     Committed,
     Create,
@@ -61,9 +62,6 @@ from spark_replication.zk.operations import (
 from spark_replication.zk.overdue import Overdue
 
 REQUESTS_IN_FLIGHT_MAX = 200
-# Many reads in one request save kazoo's CPU. Not more: the largest nodes are topics of 512 KB, and ZooKeeper holds a
-# whole answer in memory.
-READS_IN_MULTI_MAX = 32
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 
@@ -240,6 +238,13 @@ class Session:
         start = partial(self._client.get_children_async, self._root + path, watch, include_data=True)
         self._submit(_Request(start, folder_of, then, repeat=True))
 
+    def read_some(
+        self, paths: Sequence[str], then: Callable[[list[Node | UnreadNode | None] | ReplicationError], None]
+    ) -> None:
+        """Read at most READS_AT_ONCE_MAX nodes in one request. A node that may not be read is UnreadNode."""
+        start = partial(multi_read_async, self._client, tuple(self._root + path for path in paths))
+        self._submit(_Request(start, nodes_of, then, repeat=True))
+
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
         """Send one multi(): all of the operations are stored, or none. ConnectionLost: nobody knows which."""
         impossible = next((place for place, each in enumerate(operations) if not is_possible(each)), None)
@@ -288,8 +293,8 @@ class Session:
         if watch is not None:
             asked = [partial(self._ask_one, path, watch) for path in paths]
         else:
-            chunks = [paths[start : start + READS_IN_MULTI_MAX] for start in range(0, len(paths), READS_IN_MULTI_MAX)]
-            asked = [partial(self._ask_many, tuple(chunk)) for chunk in chunks]
+            chunks = [paths[start : start + READS_AT_ONCE_MAX] for start in range(0, len(paths), READS_AT_ONCE_MAX)]
+            asked = [partial(self.read_some, chunk) for chunk in chunks]
         found = self._gather(asked, f"reading {len(paths)} nodes such as {paths[:1]}")
         return [node for nodes in found for node in nodes]
 
@@ -342,10 +347,6 @@ class Session:
             then(UnreadNode(str(outcome)) if isinstance(outcome, NotPermitted) else outcome)
 
         self.children(path, listed, watch)
-
-    def _ask_many(self, paths: tuple[str, ...], then: Then) -> None:
-        start = partial(multi_read_async, self._client, tuple(self._root + path for path in paths))
-        self._submit(_Request(start, nodes_of, then, repeat=True))
 
     def _wait(self, ask: Callable[[Then], None], what: str) -> Any:
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()

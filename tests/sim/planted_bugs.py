@@ -94,9 +94,9 @@ PLANTED_BUGS = (
     ),
     bug(
         "leave out a leader's check of its own broker epoch",
-        "core/replica/isr.py",
-        "    if brokers.epochs.get(write.broker) != write.broker_epoch:",
-        "    if False:",
+        "zk/broker/isr_writes.py",
+        "        Check(paths.broker_epoch(write.broker), write.broker_epoch),\n",
+        "",
         *LOSS,
         "followers_catch_up",  # the next life does not know what the last has written
         profile="zookeeper",

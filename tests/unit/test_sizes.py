@@ -23,7 +23,6 @@ LARGE_MODULES = {
     "engine/ends/fetch_session.py",
     "live/broker/life.py",
     "live/controller/host.py",
-    "sim/cast/broker.py",
     "sim/injector.py",
     "sim/judges/checkers.py",
     "sim/scenarios/cluster_scenario.py",

@@ -9,7 +9,6 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY
 from spark_replication.core.law.partition_change import with_isr
 from spark_replication.core.law.writes import (
@@ -21,13 +20,6 @@ from spark_replication.core.law.writes import (
     StoredPartition,
 )
 from spark_replication.core.replica.replica import UNKNOWN_END, Follower, Leading, PendingIsr
-from spark_replication.errors import (
-    FencedLeaderEpoch,
-    IneligibleReplica,
-    InvalidUpdateVersion,
-    ReplicationError,
-    StaleBrokerEpoch,
-)
 from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 
@@ -100,20 +92,6 @@ def changed(
 ) -> PartitionState:
     """The state that a leader asks ZooKeeper to store. Its first ISR write ends the recovery that elected it (L4)."""
     return replace(with_isr(state, isr, joined=joining, void=void - isr), recovering=False)
-
-
-def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
-    """The condition of a leader's write that fails, as the multi() checks them (I1, I3); None if it is stored."""
-    if write.state.leader_epoch != stored.state.leader_epoch:
-        return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
-    if write.version != stored.version:
-        return InvalidUpdateVersion(f"{write.partition} is at partition epoch {stored.version}, not {write.version}")
-    if brokers.epochs.get(write.broker) != write.broker_epoch:
-        return StaleBrokerEpoch(f"broker {write.broker} has registered again since epoch {write.broker_epoch}")
-    for replica, epoch in sorted(write.joining.items()):
-        if replica not in brokers.electable or brokers.epochs[replica] != epoch:
-            return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
-    return None
 
 
 def _lags(leading: Leading, member: BrokerId, log_end: Offset, now_ms: int, lag_ms: int) -> bool:

@@ -37,7 +37,6 @@ from spark_replication.core.controller.events import (
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QUOTAS
-from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.core.settings_in_force import all_shown
 from spark_replication.engine.controller.candidacy import Candidacy, Instruction
 from spark_replication.engine.controller.candidacy import Event as Happened
@@ -321,7 +320,7 @@ class ControllerHost:
             login=self.security.zookeeper,
         )
         protect(session)
-        self._store = ZooKeeperControllerStore(session, self._settings, lost)
+        self._store = ZooKeeperControllerStore(session, self._settings, self._tasks.put, lost)
         self._loaded = self._store.campaign(self._name, self._host, self._server.port, self._seat.take())
         return Happened.OUTVOTED if self._loaded is None else Happened.WON
 
@@ -371,7 +370,7 @@ class ControllerHost:
         )
         loop = ControllerLoop(
             loaded,
-            store=_OnThread(store, self._tasks),
+            store=store,
             sender=sender,
             mirror=mirror,
             answer=self._owed.answer,
@@ -590,14 +589,3 @@ def _refusal(error: ReplicationError) -> Refusal:
     return Refusal(
         error=error.code, message=error.message, retriable=error.retriable, maybe_written=error.maybe_written
     )
-
-
-class _OnThread:
-    """ports.ControllerStore whose answers come on the loop's own thread."""
-
-    def __init__(self, store: ZooKeeperControllerStore, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-        self._store = store
-        self._tasks = tasks
-
-    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
-        self._store.commit(groups, lambda answers: self._tasks.put(lambda: then(answers)))

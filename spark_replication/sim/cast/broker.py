@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
-
-from msgspec.structs import replace
 
 from spark_replication.config import Settings
 from spark_replication.core.claims.claim import Claim
 from spark_replication.core.claims.marking import Marking
 from spark_replication.core.claims.registering import Registered as Claimed
 from spark_replication.core.claims.registering import Registering
-from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.law.clean_chain import losses, proven_epoch
-from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.law.writes import (
-    IsrAnswer,
-    IsrCommitted,
-    IsrRefused,
-    IsrUnanswered,
-    IsrWrite,
-    StoredPartition,
-)
+from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.core.law.writes import IsrAnswer, IsrWrite
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.broker.broker_host import (
     PAUSE_MS,
@@ -47,7 +38,7 @@ from spark_replication.engine.broker.scrub import Scrub
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.mending import CopyBatch
-from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
+from spark_replication.model import BrokerId, Registration, ReplicaOf
 from spark_replication.ports import Flush
 from spark_replication.sim.cast.replication import Links
 from spark_replication.sim.world.claims import perform
@@ -55,10 +46,13 @@ from spark_replication.sim.world.disk import Disk
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 from spark_replication.sim.world.world import InvariantBroken, Process, World
-from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
+from spark_replication.sim.world.zookeeper import Lost, Requests, Session, ZooKeeper
 from spark_replication.storage.disk.flush_threads import Ended, failure
 from spark_replication.storage.format.batches import check_data
 from spark_replication.transport.flight.batch_copies import copy_of
+from spark_replication.zk.broker.isr_writes import IsrWrites
+from spark_replication.zk.broker.reading import ClusterRead, read_all, read_assigned
+from spark_replication.zk.reading import Reading
 
 TICK_MS = 120
 TICKS_PER_CHECKPOINT = 3
@@ -68,9 +62,7 @@ CLEAN_UP_PROBABILITY = 0.02
 SCRUB_BYTES = 60  # ten records
 LOST = RequestTimedOut("the answer was lost")
 
-_Everything = tuple[
-    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable, int
-]  # what a broker reads of ZooKeeper once it has registered
+_Assigned = tuple[list[PartitionCommand], Unreadable]  # to this broker; and what cannot be read
 
 Of = TypeVar("Of")
 
@@ -263,42 +255,26 @@ class BrokerProcess(Process):
         self._happened(LogsRecovered(proof))
 
     def _compare(self) -> None:
-        def assigned() -> list[PartitionCommand]:
-            return [c for c in self._readable_commands() if self.broker in c.replicas]
-
-        def compared(found: list[PartitionCommand]) -> Compared:
-            lost = losses(self._reports, found, self._logs.found(), self.broker, self._unreadable_of_mine())
+        def compared(read: _Assigned) -> Compared:
+            found, unreadable = read
+            lost = losses(self._reports, found, self._logs.found(), self.broker, unreadable)
             if lost:
                 self.world.note(f"{self.name} has lost data: {lost}")
             return Compared(is_lost=bool(lost))
 
-        self._ask("reads its assignments", assigned, compared)
+        self._ask("reads its assignments", self._read_assigned, compared)
 
     def _drop_proof(self) -> None:
         self.host.disk.drop_proofs()
         self._happened(StepDone())
 
-    def _readable_commands(self) -> list[PartitionCommand]:
-        store = self._zookeeper.store
-        return commands_of(store.readable_topics(), store.readable_partitions())
-
-    def _unreadable_of_mine(self) -> Unreadable:
-        store = self._zookeeper.store
-        topics = store.topics
-        hidden = store.hidden.partitions
-        assigned = (p for p in hidden if p.topic in topics and p.partition in topics[p.topic].state.partitions)
-        mine = frozenset(p for p in assigned if self.broker in topics[p.topic].state.partitions[p.partition])
-        return replace(store.hidden, partitions=mine)
+    def _read_assigned(self, topics: Collection[str] | None = None) -> _Assigned:
+        return read_assigned(self._zookeeper.tree, self.broker, topics)
 
     def _read_hidden(self) -> None:
-        me, topics = self.loop.me, self.loop.hidden.topics
-        if me is None:
-            return
-        hidden = self._zookeeper.store.hidden
-        partitions = frozenset(partition for partition in hidden.partitions if partition.topic in topics)
-        found = [c for c in self._readable_commands() if c.topic in topics and self.broker in c.replicas]
-        unreadable = replace(hidden, topics=hidden.topics & topics, partitions=partitions)
-        self.loop.read_hidden(me, (found, unreadable))
+        me = self.loop.me
+        if me is not None:
+            self.loop.read_hidden(me, self._read_assigned(self.loop.hidden.topics))
 
     def _connect(self) -> Session:
         return self._zookeeper.connect(self, self._gone)
@@ -335,41 +311,34 @@ class BrokerProcess(Process):
         disk.started = self.host.boot_id, epoch
         disk.clean_shutdown = None
         self.links.registered()
-        if self.session.expired or zookeeper.owners.get(self.broker) is not self.session:
+        if self.session.expired or zookeeper.owner(self.broker) is not self.session:
             self._happened(RegistrationGone(epoch))
             return
         zookeeper.watch_registration(self.broker, self.session, lambda: self._happened(RegistrationGone(epoch)))
         self._happened(StepDone())
 
     def _read(self) -> None:
-        store, registered = self._zookeeper.store, self._course.registered
+        registered = self._course.registered
         assert registered is not None, "it has registered"
         me = Me(self.broker, registered.epoch, registered.clean_since)
 
-        def everything() -> _Everything:
-            configs = {name: topic.config for name, topic in store.readable_topics().items()}
-            settings = dict(store.stored_settings.settings)
-            known = self._readable_commands()
-            return known, configs, dict(store.registered), settings, store.hidden, store.controller_epoch
-
-        def read(answer: _Everything) -> Event:
-            known, configs, brokers, settings, unreadable, controller_epoch = answer
+        def read(found: ClusterRead) -> Event:
             try:
-                with self._leaving(unreadable):
+                with self._leaving(found.unreadable):
                     self.loop.registered(
                         me,
-                        known,
-                        configs,
-                        brokers,
-                        settings=settings,
-                        controller_epoch=controller_epoch,
-                        unreadable=unreadable,
+                        found.partitions,
+                        found.topics,
+                        found.brokers.brokers,
+                        settings=found.settings.settings,
+                        controller_epoch=found.controller_epoch,
+                        unreadable=found.unreadable,
                     )
             except ReplicationError as error:
                 return StepFailed(error)
             return StepDone()
 
-        self._ask("reads its state", everything, read)
+        self._ask("reads its state", partial(read_all, self._zookeeper.tree), read)
 
     # Living
 
@@ -399,7 +368,7 @@ class BrokerProcess(Process):
         if self.world.chance(CLEAN_UP_PROBABILITY):
             self._clean_up()
         if self._ticks % TICKS_PER_CHECKPOINT == 0 and is_needed(Duty.READ_BROKERS, self):
-            self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
+            self.loop.read_brokers(self._read_registered)
         self.world.after(TICK_MS, "tick", self._tick, on=self)
 
     # engine.broker.duties.Surroundings
@@ -446,28 +415,14 @@ class BrokerProcess(Process):
             )
         self._logs.keep_reserve()
 
+    def _read_registered(self) -> tuple[Mapping[BrokerId, Registration], Unreadable]:
+        read = Reading(self._zookeeper.tree).brokers()
+        return read.brokers, read.unreadable
+
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
         """ports.IsrStore."""
-        zookeeper = self._zookeeper
-
-        def operate() -> StoredPartition | IsrRefused | IsrUnanswered:
-            refused = zookeeper.change_isr(write)
-            if refused is not None and write.partition in zookeeper.store.unreadable.partitions:
-                return IsrUnanswered()
-            current = zookeeper.store.partitions.get(write.partition)
-            if refused is None:
-                assert current is not None, "it was stored"
-                return current
-            topic = zookeeper.store.topics.get(write.partition.topic)
-            return IsrRefused(current if topic is not None and topic.state.topic_id == write.topic_id else None)
-
-        def answered(answer: StoredPartition | IsrRefused | IsrUnanswered | Lost) -> None:
-            if isinstance(answer, Lost):
-                then(IsrUnanswered())
-            else:
-                then(answer if isinstance(answer, (IsrRefused, IsrUnanswered)) else IsrCommitted(answer.version))
-
-        self.session.request("changes an ISR", operate, answered, write.partition)
+        requests = Requests(self.session, writes="changes an ISR", reads="reads what it was refused for")
+        IsrWrites(requests, lambda: self.has_controller).change(write, then)
 
     # Stopping (B3)
 
@@ -509,9 +464,9 @@ class BrokerProcess(Process):
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         if self.connected:
-            unreadable = self._zookeeper.store.hidden
+            _, unreadable = self._read_assigned()
             with self._leaving(unreadable):
-                self.loop.initialized(told, lambda: (self._readable_commands(), unreadable))
+                self.loop.initialized(told, self._read_assigned)
 
     @contextmanager
     def _leaving(self, unreadable: Unreadable) -> Iterator[None]:

@@ -20,7 +20,7 @@ from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.judges.story import loss_of
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network
-from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import World
 from spark_replication.sim.world.zookeeper import ZooKeeper
 
@@ -58,7 +58,7 @@ class SimulatedCluster:
         self.world = world
         self.network = Network(world)
         self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
-        self.store = WatchedStore(self.settings)
+        self.store = Stored(self.settings, lambda: world.now_ms)
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
         self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)

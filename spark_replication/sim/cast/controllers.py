@@ -7,20 +7,21 @@ learns of that, and must change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, assert_never
 
 from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import Event, TookOver
+from spark_replication.core.controller.events import BrokersRead, Event, PartitionsRead, TookOver
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.unreadable import Unreadable
-from spark_replication.core.law.writes import Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
+from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.controller.candidacy import Candidacy, Instruction
 from spark_replication.engine.controller.candidacy import Event as Happened
 from spark_replication.engine.controller.command_line import CommandLine, CommandLines
 from spark_replication.engine.controller.controller_loop import ControllerLoop
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
+from spark_replication.errors import BrokerNotAvailable, NotController, ReplicationError, RequestTimedOut
 from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
@@ -33,17 +34,21 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, ControllerInfo, HeldDirectory, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
-from spark_replication.sim.cast.commits import Commit
 from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
-from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
+from spark_replication.sim.world.zookeeper import RETRY_MS, Lost, Requests, Session, ZooKeeper
 from spark_replication.storage.format.batches import schema_change
+from spark_replication.zk import paths
+from spark_replication.zk.controller.committing import Committing
+from spark_replication.zk.controller.watch import ChangesRead, read_changes
+from spark_replication.zk.operations import EXISTS, Check, Delete
+from spark_replication.zk.reading import Reading
 
 TICK_MS = 150
 TIMEOUT_MS = 120
-RETRY_MS = (10, 60)
+OPERATIONS_IN_MULTI = (1, 8)  # at most: few, so that it can die between any two of its multi()s
 CONNECT_MS = (1, 20)
 CAMPAIGN_MS = (10, 60)
 HOLDS = 0.5  # holds the lock of its directory, so that the next process there knows that this one is dead
@@ -90,7 +95,7 @@ class Candidate(Process):
         self.replies: dict[int, Reply] = {}
         self._session: Session | None = None
         self._candidacy = Candidacy()
-        self._loaded: LoadedCluster | None = None
+        self._loaded: tuple[LoadedCluster, Won] | None = None
         holds = world.chance(HOLDS)
         self._held = HeldDirectory(boot_id="boot", directory_mark=name) if holds else None
 
@@ -146,28 +151,33 @@ class Candidate(Process):
             if session is not self._session:
                 return
             if isinstance(answer, Won):
-                self._load(session, answer.info.epoch)
+                self._load(session, answer)
             else:
                 self.happened(Happened.OUTVOTED if answer is None else Happened.FAILED)
 
         wanted = ControllerInfo(id=self.name, host=self.name, port=1, epoch=0, held=self._held)
         perform(session, "campaigns", Campaigning(wanted), ended)
 
-    def _load(self, session: Session, controller_epoch: int) -> None:
-        def answered(answer: LoadedCluster | Lost | None) -> None:
+    def _load(self, session: Session, won: Won) -> None:
+        def load() -> LoadedCluster | ReplicationError:
+            try:
+                return self.zookeeper.load(won.info.epoch)
+            except NotController as error:
+                return error
+
+        def answered(answer: LoadedCluster | ReplicationError | Lost) -> None:
             if session is not self._session:
                 return
             if isinstance(answer, LoadedCluster):
-                self._loaded = answer
+                self._loaded = answer, won
                 self.happened(Happened.WON)
-            elif answer is None or answer.expired:
+            elif not isinstance(answer, Lost) or answer.expired:
                 self.happened(Happened.FAILED)
             else:
-                self.world.after(
-                    self.world.between(*RETRY_MS), "loads again", lambda: self._load(session, controller_epoch), on=self
-                )
+                again = partial(self._load, session, won)
+                self.world.after(self.world.between(*RETRY_MS), "loads again", again, on=self)
 
-        session.request("loads", lambda: self.zookeeper.load(controller_epoch), answered)
+        session.request("loads", load, answered)
 
     def lost(self, session: Session) -> None:
         """Report that this session, or the /controller that it had won, is lost."""
@@ -177,9 +187,10 @@ class Candidate(Process):
 
     def _command(self) -> None:
         assert self._loaded is not None
-        commanding = self.commanding = Commanding(self, self.session, self._loaded.controller_epoch)
+        loaded, won = self._loaded
+        commanding = self.commanding = Commanding(self, self.session, won)
         self.loop = ControllerLoop(
-            self._loaded,
+            loaded,
             store=commanding,
             sender=commanding,
             mirror=commanding,
@@ -229,31 +240,36 @@ class Candidate(Process):
 class Commanding:
     """One term: ports.ControllerStore, CommandSender and MirrorFeed of a controller epoch."""
 
-    def __init__(self, candidate: Candidate, session: Session, controller_epoch: int) -> None:
+    def __init__(self, candidate: Candidate, session: Session, won: Won) -> None:
         self.candidate = candidate
-        self.controller_epoch = controller_epoch
+        self.controller_epoch = won.info.epoch
         self.over = False
         self.session = session
+        self._epoch_check = Check(paths.CONTROLLER_EPOCH, won.epoch_version)
+        self._committing = Committing(
+            self._requests("controller writes", "reads what it wrote"),
+            won.epoch_version,
+            lambda _reason: candidate.lost(session),
+            self._met,
+            operations_max=candidate.world.between(*OPERATIONS_IN_MULTI),
+        )
         self._reading: set[str] = set()
         self._lines = CommandLines(lambda line: Messenger(self, line))
         self._loads_anew = False
-        self._mirror = MirrorWriter(candidate.mirror, candidate, controller_epoch)
+        self._mirror = MirrorWriter(candidate.mirror, candidate, won.info.epoch)
+
+    def _requests(self, writes: str, reads: str) -> Requests:
+        return Requests(self.session, writes=writes, reads=reads, controller_epoch=self.controller_epoch)
 
     # ControllerStore
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
         self.candidate.observer.deciding(self.controller_epoch, groups)
-        Commit(self, groups, then).send_next()
+        self._committing.commit(groups, lambda answers: None if self.over else then(answers))
 
-    def met_by(self, groups: Sequence[Group], answers: Sequence[GroupAnswer | None]) -> Unreadable:
-        """The unreadable topics and partitions that our refused writes have met."""
-        refused = [group for group, answer in zip(groups, answers, strict=True) if isinstance(answer, Refused)]
-        writes = [write for group in refused for write in group]
-        store = self.candidate.zookeeper.store
-        topics = [write for write in writes if isinstance(write, TopicWrite) and write.topic in store.topics]
-        hidden = store.unreadable.topics.intersection(write.topic for write in topics)
-        garbage = self.candidate.zookeeper.garbage_in(w.partition for w in writes if isinstance(w, PartitionWrite))
-        return garbage | Unreadable(reasons=dict.fromkeys(sorted(hidden), "garbage"), topics=hidden)
+    def _met(self, unreadable: Unreadable) -> None:
+        """Report topics and partitions that a write has met and cannot be read."""
+        self.candidate.handle(PartitionsRead({}, unreadable))
 
     def look_again(self) -> None:
         """Find out that garbage is mended: this controller may learn that it met some only after that."""
@@ -283,21 +299,19 @@ class Commanding:
         self._reading.add(what)
         zookeeper = self.candidate.zookeeper
 
-        up_to = 0
-
-        def operate() -> Event:
-            nonlocal up_to
+        def operate() -> BrokersRead | ChangesRead:
             self._reading.discard(what)
-            if what == "brokers":
-                return zookeeper.store.brokers_read()
-            up_to = zookeeper.notified
-            return zookeeper.read_changes()
+            return Reading(zookeeper.tree).brokers() if what == "brokers" else read_changes(zookeeper.tree)
 
-        def answered(answer: Event | Lost) -> None:
+        def answered(answer: BrokersRead | ChangesRead | Lost) -> None:
             if not isinstance(answer, Lost):
-                if not self.over:
+                if self.over:
+                    return
+                if isinstance(answer, ChangesRead):
+                    self.candidate.handle(answer.event)
+                    self._forget(answer.names)
+                else:
                     self.candidate.handle(answer)
-                    zookeeper.delete_changes(self.controller_epoch, up_to)
                 return
             self._reading.discard(what)
             if not answer.expired and not self.over:
@@ -305,6 +319,12 @@ class Commanding:
                 world.after(world.between(*RETRY_MS), "reads again", lambda: self.read(what), on=self.candidate)
 
         self.session.request(f"reads {what}", operate, answered)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """Delete notifications that were handed on. A deposed controller's deletion is refused."""
+        if names:
+            deletions = [Delete(paths.isr_change(name), EXISTS) for name in names]
+            self._requests("forgets changes", "").commit([self._epoch_check, *deletions], lambda _outcome: None)
 
     # CommandSender
 

@@ -32,7 +32,7 @@ from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
 from spark_replication.sim.judges.story import Answered, Story, led_from_outside, untold_loss
 from spark_replication.sim.world.disk import LogImage
-from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 
 PROBED = 60  # how many of the newest committed batches are probed, whenever a replica begins to lead
@@ -50,7 +50,7 @@ class SeenReplica:
 
 
 class Checkers:
-    def __init__(self, world: World, store: WatchedStore, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
+    def __init__(self, world: World, store: Stored, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
         self._world = world
         self._store = store
         self._hosts = hosts

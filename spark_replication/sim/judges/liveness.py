@@ -14,6 +14,7 @@ from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.world.world import InvariantBroken
+from spark_replication.zk.controller.admin_requests import read_requests
 
 POLL_MS = 150
 POLLS_MAX = 60
@@ -150,8 +151,8 @@ def _reassigned(cluster: SimulatedCluster) -> tuple[str, str] | None:
     for name, topic in sorted(cluster.store.topics.items()):
         if topic.state.adding or topic.state.removing:
             return "no_reassignment_stuck", f"{name}: {topic.state}"
-    if cluster.store.requests:
-        return "no_reassignment_stuck", f"requests are left: {sorted(cluster.store.requests)}"
+    if left := [found.path for found in read_requests(cluster.store.tree)]:
+        return "no_reassignment_stuck", f"requests are left: {left}"
     return None
 
 

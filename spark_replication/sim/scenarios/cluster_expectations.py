@@ -24,7 +24,7 @@ from spark_replication.sim.scenarios.expectation import (
     expect_keys,
     same,
 )
-from spark_replication.sim.world.memory_store import MemoryStore
+from spark_replication.sim.scenarios.memory_store import MemoryStore
 from spark_replication.view.cluster_metrics import metrics
 
 _NO_LEADER = -1

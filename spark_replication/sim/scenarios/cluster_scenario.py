@@ -55,7 +55,7 @@ from spark_replication.sim.scenarios.expectation import (
     expect_mapping,
     milliseconds,
 )
-from spark_replication.sim.world.memory_store import ControllerDied, MemoryStore
+from spark_replication.sim.scenarios.memory_store import ControllerDied, MemoryStore
 from spark_replication.storage.format.batches import schema_change
 
 _NO_LEADER = -1

@@ -1,8 +1,9 @@
-"""Performs a claim (core.claims) in a simulated session, as zk.claims does in a real one."""
+"""Performs a claim (core.claims) in a simulated session, whose requests take time. zk.claims says what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from spark_replication.core.claims.claim import (
@@ -14,10 +15,11 @@ from spark_replication.core.claims.claim import (
     NodeAsRead,
     NodePlace,
 )
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
-from spark_replication.sim.world.zookeeper import Lost, Session
+from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.sim.world.zookeeper import RETRY_MS, Lost, Session
+from spark_replication.zk.claims import is_stored, operation_of, path_of, seen
+from spark_replication.zk.operations import Committed, Node, Rejected
 
-RETRY_MS = (10, 60)
 TIMED_OUT_PROBABILITY = 0.5
 
 Claimed = TypeVar("Claimed")
@@ -45,17 +47,18 @@ class _Performing(Generic[Claimed]):
         """Read the nodes one after the other: others may write in between."""
         session, place = self._session, self._reads[len(self._nodes)]
 
-        def found(answer: NodeAsRead[Any] | Lost | None) -> None:
+        def found(answer: Node | Lost | None) -> None:
             if isinstance(answer, Lost):
                 self._lost(answer)
                 return
-            self._nodes[place] = answer
+            self._nodes[place] = seen(answer, place, session.id)
             if len(self._nodes) < len(self._reads):
                 self.read()
             else:
                 self._decide()
 
-        session.request(f"{self._what}: reads", lambda: session.zookeeper.seen(session, place), found, place.kind.value)
+        read = partial(session.zookeeper.tree.read, path_of(place))
+        session.request(f"{self._what}: reads", read, found, place.kind.value)
 
     def _decide(self) -> None:
         decision = self._attempts.after_reading(self._nodes)
@@ -68,20 +71,21 @@ class _Performing(Generic[Claimed]):
             self._send(decision)
 
     def _send(self, send: ClaimSend[Claimed]) -> None:
-        def answered(answer: bool | Lost) -> None:  # noqa: FBT001 (it may be lost)
+        session, operations = self._session, tuple(map(operation_of, send.operations))
+
+        def answered(answer: Committed | Rejected | Lost) -> None:
             if isinstance(answer, Lost):
                 self._lost(answer)
-            elif answer:
+            elif is_stored(answer, operations):
                 self._ended(send.claimed)
             else:
                 self.read()
 
-        session = self._session
-        session.request(self._what, lambda: session.zookeeper.multi(session, send.operations), answered)
+        session.request(self._what, lambda: session.zookeeper.multi(operations, session), answered)
 
     def _lost(self, answer: Lost) -> None:
         if answer.expired:
-            self._ended(BrokerNotAvailable("the session has ended"))
+            self._ended(answer.error)
             return
         world = self._session.zookeeper.world
         if world.chance(TIMED_OUT_PROBABILITY):

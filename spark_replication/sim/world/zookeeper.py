@@ -1,5 +1,5 @@
 """ZooKeeper as processes meet it: sessions that expire, requests that take time, answers that are lost, watches that
-only mark what is to be read. WatchedStore has the data, and the conditions under which they change.
+only mark what is to be read. Stored has the data: a tree of nodes, under the conditions of each multi().
 
 Rules:
 - A session's requests arrive in the order in which they were sent, whether or not their sender still lives.
@@ -9,27 +9,28 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from spark_replication.core.claims.campaigning import FIRST_EPOCH
-from spark_replication.core.claims.claim import Kind, NodeAsRead, NodePlace, NodeWrite, Operation, Remove
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import PartitionsRead
-from spark_replication.core.law.unreadable import Unreadable
-from spark_replication.core.law.writes import Deposed as DeposedAnswer
-from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite
 from spark_replication.errors import ReplicationError
-from spark_replication.model import ABSENT, BrokerId, ControllerEpoch, ControllerInfo, TopicPartition
-from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.model import BrokerId
+from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import Process, World
+from spark_replication.sim.world.znodes import Znodes
+from spark_replication.zk import paths
+from spark_replication.zk.controller.loading import load
+from spark_replication.zk.operations import EXISTS, Committed, Delete, Node, Operation, Rejected
+from spark_replication.zk.session import ConnectionLost, SessionLost
 
 REQUEST_MS = (1, 3)
 LOST_AFTER_MS = (5, 40)
 NOTICE_MS = (2, 15)
+RETRY_MS = (10, 60)
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -37,6 +38,10 @@ class Lost(msgspec.Struct, frozen=True):
 
     #: Whether the session has expired, too.
     expired: bool = False
+
+    @property
+    def error(self) -> ReplicationError:
+        return SessionLost("the session has ended") if self.expired else ConnectionLost("the connection broke")
 
 
 class Taken(Enum):
@@ -52,7 +57,8 @@ Then = Callable[[Any], None]
 class Session:
     """The session of one client."""
 
-    def __init__(self, zookeeper: ZooKeeper, process: Process, on_expired: Callable[[], None]) -> None:
+    def __init__(self, zookeeper: ZooKeeper, id: int, process: Process, on_expired: Callable[[], None]) -> None:
+        self.id = id
         self.process = process
         self.connected = True
         #: Whether it has expired in ZooKeeper. The client may not know it yet.
@@ -121,22 +127,94 @@ class Session:
             world.after(world.between(*NOTICE_MS), "hears that its session expired", self._on_expired, on=self.process)
 
 
+class Requests:
+    """A session's requests as zk.session has them: reads are repeated for as long as it lives, writes are sent once.
+    Each is an event of its name."""
+
+    address = "the simulated ZooKeeper"
+    root_bytes = 0
+
+    def __init__(self, session: Session, *, writes: str, reads: str, controller_epoch: int | None = None) -> None:
+        """controller_epoch: of the controller that writes."""
+        self._session = session
+        self._zookeeper = session.zookeeper
+        self._writes = writes
+        self._reads = reads
+        self._controller_epoch = controller_epoch
+
+    def commit(self, operations: Sequence[Operation], then: Then) -> None:
+        def answered(outcome: Committed | Rejected | Lost) -> None:
+            then(outcome.error if isinstance(outcome, Lost) else outcome)
+
+        multi = partial(self._zookeeper.multi, operations, self._session, self._controller_epoch)
+        self._session.request(self._writes, multi, answered, operations)
+
+    def read(self, path: str, then: Then) -> None:
+        self._read(partial(self._zookeeper.tree.read, path), then, path)
+
+    def stat(self, path: str, then: Then) -> None:
+        self.read(path, then)
+
+    def read_some(self, paths: Sequence[str], then: Then) -> None:
+        self._read(partial(self._zookeeper.tree.read_each, paths), then, paths)
+
+    def children(self, path: str, then: Then) -> None:
+        self._read(partial(self._zookeeper.tree.children, path), then, path)
+
+    def _read(self, operate: Callable[[], Any], then: Then, about: object) -> None:
+        world, process = self._zookeeper.world, self._session.process
+
+        def answered(answer: Any) -> None:
+            if not isinstance(answer, Lost):
+                then(answer)
+            elif answer.expired:
+                then(answer.error)
+            else:
+                again = partial(self._read, operate, then, about)
+                world.after(world.between(*RETRY_MS), f"{self._reads}: again", again, on=process)
+
+        self._session.request(self._reads, operate, answered, about)
+
+
 class ZooKeeper:
-    def __init__(self, world: World, store: WatchedStore, session_ms: int) -> None:
+    def __init__(self, world: World, store: Stored, session_ms: int) -> None:
         self.world = world
         self.store = store
         self.session_ms = session_ms
-        #: The session that holds /controller.
-        self.controller: Session | None = None
-        #: The partitions that leaders changed.
-        self.notifications: dict[int, TopicPartition] = {}
-        self.notified = 0  # how many notifications there ever were: the number of the last
-        self.owners: dict[BrokerId, Session] = {}
+        self._sessions: list[Session] = []
         self._broker_watches: dict[BrokerId, tuple[Session, Callable[[], None]]] = {}
         self._watches: dict[Session, Callable[[str], None]] = {}
         self._held: tuple[str, int, Callable[[Process], None] | None] | None = None
         self._taken: tuple[str, Taken] | None = None
-        self._commands: ControllerInfo | None = None
+
+    @property
+    def tree(self) -> Znodes:
+        return self.store.tree
+
+    @property
+    def controller(self) -> Session | None:
+        """The session that holds /controller."""
+        return self._owner(paths.CONTROLLER)
+
+    def owner(self, broker: BrokerId) -> Session | None:
+        """The session that holds the broker's registration."""
+        return self._owner(paths.broker_id(broker))
+
+    def _owner(self, path: str) -> Session | None:
+        node = self.tree.read(path)
+        return None if node is None else self._sessions[node.owner - 1]
+
+    def multi(
+        self, operations: Sequence[Operation], session: Session | None = None, controller_epoch: int | None = None
+    ) -> Committed | Rejected:
+        """session: who sends it; None for a person. controller_epoch: of the controller that does."""
+        self.store.writing = controller_epoch
+        outcome = self.store.multi(operations, 0 if session is None else session.id)
+        self.store.writing = None
+        if controller_epoch is not None and isinstance(outcome, Rejected) and outcome.operation == 0:
+            self.world.counts["deposed_write"] += 1
+        self._tell_watches(self.tree.changed)
+        return outcome
 
     # Faults
 
@@ -183,7 +261,9 @@ class ZooKeeper:
     # Sessions
 
     def connect(self, process: Process, on_expired: Callable[[], None]) -> Session:
-        return Session(self, process, on_expired)
+        session = Session(self, len(self._sessions) + 1, process, on_expired)
+        self._sessions.append(session)
+        return session
 
     def silent(self, session: Session, for_ms: int) -> None:
         """Expire the session if ZooKeeper hears nothing of its client for `for_ms`, and that is too long."""
@@ -197,11 +277,8 @@ class ZooKeeper:
             return
         session.expired = True
         self._watches.pop(session, None)
-        for broker, owner in sorted(self.owners.items(), key=lambda item: item[0]):
-            if owner is session:
-                self.remove_registration(broker)
-        if self.controller is session:
-            self.vacate()
+        if owned := self.tree.owned_by(session.id):
+            self.multi([Delete(path, EXISTS) for path in owned])
         session.ended_by_server()
 
     # Watches
@@ -220,7 +297,7 @@ class ZooKeeper:
     def connected_again(self, session: Session) -> None:
         """Let the client see what happened while it was not connected."""
         for broker, (watching, _) in sorted(self._broker_watches.items(), key=lambda item: item[0]):
-            if watching is session and self.owners.get(broker) is not session:
+            if watching is session and self.owner(broker) is not session:
                 self._tell_gone(broker)
         marked = self._watches.get(session)
         if marked is not None:
@@ -233,106 +310,19 @@ class ZooKeeper:
                 delay_ms = self.world.between(*NOTICE_MS)
                 self.world.after(delay_ms, f"watch: {what}", lambda marked=marked: marked(what), on=session.process)  # type: ignore[misc]
 
-    # Claims
-
-    def seen(self, session: Session, place: NodePlace) -> NodeAsRead[Any] | None:
-        store, broker = self.store, place.broker
-        match place.kind:
-            case Kind.CONTROLLER_EPOCH if store.controller_epoch:
-                epoch = store.controller_epoch
-                return NodeAsRead(ControllerEpoch(epoch=epoch), epoch - FIRST_EPOCH)
-            case Kind.CONTROLLER if self.controller is not None:
-                return NodeAsRead(self._commands, 0, is_mine=self.controller is session)
-            case Kind.BROKER_EPOCH if broker in store.broker_epochs:
-                known = store.broker_epochs[broker]
-                return NodeAsRead(known, known.epoch)
-            case Kind.REGISTRATION if broker in store.registered:
-                made = store.registrations_made[broker]
-                return NodeAsRead(store.registered[broker], made.version, is_mine=self.owners[broker] is session)
-        return None
-
-    def multi(self, session: Session, operations: Sequence[Operation]) -> bool:
-        """Store these operations if every condition holds. Return whether they are stored."""
-        versions: dict[NodePlace, int] = {}
-        for operation in operations:
-            place = operation.place
-            if place not in versions:
-                there = self.seen(session, place)
-                versions[place] = ABSENT if there is None else there.version
-            if versions[place] != operation.version:
-                return False
-            versions[place] = ABSENT if isinstance(operation, Remove) else operation.version + 1
-        for operation in operations:
-            self._carry_out(session, operation)
-        return True
-
-    def _carry_out(self, session: Session, operation: Operation) -> None:
-        place = operation.place
-        match place.kind, operation:
-            case Kind.CONTROLLER, Remove():
-                self.vacate()
-            case Kind.CONTROLLER, NodeWrite(value=info):
-                self.controller, self._commands = session, info
-            case Kind.CONTROLLER_EPOCH, NodeWrite(value=epoch):
-                self.store.controller_epoch = epoch.epoch
-            case Kind.BROKER_EPOCH, NodeWrite(value=epoch):
-                self.store.broker_epochs[place.broker] = epoch
-            case Kind.REGISTRATION, Remove():
-                self.remove_registration(place.broker)
-            case Kind.REGISTRATION, NodeWrite(value=registration, version=version):
-                self.owners[place.broker] = session
-                self.store.put_registration(place.broker, registration, version + 1)
-                self._mark("brokers")
-
-    # Controllers
-
-    def load(self, controller_epoch: int) -> LoadedCluster | None:
-        """Load the cluster for the winner of this epoch. None if /controller is gone again. If somebody else holds it,
-        the winner's watch finds out."""
-        return None if self.controller is None else self.store.loaded(controller_epoch)
-
-    def vacate(self) -> None:
-        self.controller = None
-        self._mark("vacancy")
-
-    def commit(self, controller_epoch: int, group: Group) -> GroupAnswer:
-        if controller_epoch != self.store.controller_epoch:
-            self.world.counts["deposed_write"] += 1
-            return DeposedAnswer()
-        before = set(self.store.registered)
-        self.store.writing = controller_epoch
-        answer = self.store.group(group)
-        self.store.writing = None
-        for broker in sorted(before - self.store.registered.keys()):
-            self._registration_removed(broker)
-        return answer
-
-    def read_changes(self) -> PartitionsRead:
-        """The partitions that the notifications name."""
-        named = sorted(set(self.notifications.values()))
-        read = {partition: self.store.readable_partition(partition) for partition in named}
-        there = {partition: stored for partition, stored in read.items() if stored is not None}
-        return PartitionsRead(there, self.garbage_in(named))
-
-    def delete_changes(self, controller_epoch: int, up_to: int) -> None:
-        """Delete the notifications that were read and handed on. A deposed controller's deletion is refused."""
-        if controller_epoch == self.store.controller_epoch:
-            self.notifications = {number: of for number, of in self.notifications.items() if number > up_to}
-
-    def garbage_in(self, partitions: Iterable[TopicPartition]) -> Unreadable:
-        hidden = self.store.unreadable.partitions.intersection(partitions)
-        return Unreadable(reasons={str(partition): "garbage" for partition in sorted(hidden)}, partitions=hidden)
-
-    # Brokers
-
-    def remove_registration(self, broker: BrokerId) -> None:
-        if self.store.remove_registration(broker):
-            self._registration_removed(broker)
-
-    def _registration_removed(self, broker: BrokerId) -> None:
-        self.owners.pop(broker, None)
-        self._tell_gone(broker)
-        self._mark("brokers")
+    def _tell_watches(self, changed: Mapping[str, Node | None]) -> None:
+        """changed: by path what was there before."""
+        registered = [path for path in changed if path.startswith(f"{paths.BROKER_IDS}/")]
+        for path in registered:
+            before, node = changed[path], self.tree.read(path)
+            if before is not None and (node is None or node.created_zxid != before.created_zxid):
+                self._tell_gone(int(path.rpartition("/")[2]))
+        if registered:
+            self._mark("brokers")
+        if paths.ISR_CHANGES in changed:
+            self._mark("changes")
+        if changed.get(paths.CONTROLLER) is not None:
+            self._mark("vacancy")
 
     def _tell_gone(self, broker: BrokerId) -> None:
         watch = self._broker_watches.get(broker)
@@ -340,10 +330,17 @@ class ZooKeeper:
             session, gone = self._broker_watches.pop(broker)
             self.world.after(self.world.between(*NOTICE_MS), "its registration is gone", gone, on=session.process)
 
-    def change_isr(self, write: IsrWrite) -> ReplicationError | None:
-        refused = self.store.change_isr(write)
-        if refused is None and self.controller is not None:
-            self.notified += 1
-            self.notifications[self.notified] = write.partition
-            self._mark("changes")
-        return refused
+    # What people and controllers do
+
+    def load(self, controller_epoch: int) -> LoadedCluster:
+        """Load the cluster for the winner of this epoch. NotController: /controller is gone again. If somebody else
+        holds it, the winner's watch finds out."""
+        loaded, _ = load(self.tree, self.store.settings, "scenario", controller_epoch)
+        self.store.loaded_without[controller_epoch] = loaded.unreadable
+        return loaded
+
+    def vacate(self) -> None:
+        self.multi([Delete(paths.CONTROLLER, EXISTS)])
+
+    def remove_registration(self, broker: BrokerId) -> None:
+        self.multi([Delete(paths.broker_id(broker), EXISTS)])

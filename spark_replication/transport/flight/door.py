@@ -39,6 +39,7 @@ from spark_replication.transport.flight.forwarding import (
     ForwardedContext,
     LocalChannel,
 )
+from spark_replication.transport.flight.known_peers import KnownPeers, peers_by_kernel
 
 LOG_FILE = "door.log"
 OPENED, CHANNEL = b"o", b"c"  # what the child says: it listens; here is a channel, with the message
@@ -66,6 +67,7 @@ class Door:
         self._place = _bound(host)
         self.port: int = self._place.getsockname()[1]
         self._answerer: Answerer | None = None
+        self._known = KnownPeers(peers_by_kernel)
         self._look: Callable[[], None] = lambda: None
         self._has_opened = threading.Event()
         self._listens = threading.Event()
@@ -96,11 +98,11 @@ class Door:
         """Why nobody listens."""
         return StartFailed(f"nobody listens at {self.host}:{self.port}: {last_lines(self._log_path, lines=3)}")
 
-    def known(self, context: Any, _principal: str, _at_most: int | None) -> bool:
-        """Whoever makes this call is let in: the child learns it with the answer. It has the connections, and nobody's
-        name: so a principal may have any number of them here, of which CHANNELS_MAX are answered at a time."""
-        context.is_known = True
-        return True
+    def known(self, context: Any, principal: str, at_most: int | None) -> bool:
+        """Whoever makes this call is let in: the child, which has the connections and nobody's name, learns it with the
+        answer. False: the principal has at_most others here."""
+        context.is_known = self._known.let_in(context.peer(), principal, port=self.port, at_most=at_most)
+        return bool(context.is_known)
 
     def hang_up(self, peers: Container[str]) -> int:
         return 0

@@ -94,7 +94,7 @@ class Listening:
 
     def known(self, context: flight.ServerCallContext, principal: str, at_most: int | None) -> bool:
         """Whoever makes this call is let in. False: the principal has at_most other connections here."""
-        return self._strangers.known(context.peer(), principal, port=self.port, at_most=at_most)
+        return self._strangers.known.let_in(context.peer(), principal, port=self.port, at_most=at_most)
 
     def hang_up(self, peers: Container[str]) -> int:
         """All that these have open here ends. Returns how many connections there were."""

@@ -6,8 +6,6 @@ gRPC takes every connection, and pyarrow's servers neither bound nor name them. 
 Rules:
 - While there are enough descriptors, strangers may stay: a client that has connected is one until its first call.
 - Whoever has made a call that was let in stays, whatever there are.
-- A principal has so many connections that stay, and of more each remains a stranger. What has ended counts until
-  somebody looks, as the principal comes to its limit, and at most once in LOOK_AGAIN_S.
 """
 
 from __future__ import annotations
@@ -16,73 +14,29 @@ import logging
 import os
 import resource
 import socket
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from spark_replication.process.files import SpareDescriptor, lowest_free
 from spark_replication.process.logs import Seldom
+from spark_replication.transport.flight.known_peers import KnownPeers, as_grpc_names
 
 RESERVE_MAX = 4_096  # descriptors that strangers leave to others; of few, a quarter
-KNOWN_MAX = 100_000
-LOOK_AGAIN_S = 1.0
 QUIET_MS = 10_000  # between two lines in the log
 
 log = logging.getLogger(__name__)
 
 _OVER_IP = (socket.AF_INET, socket.AF_INET6)
-_FOUR_IN_SIX = "::ffff:"  # how a socket for both names an address of version 4
 
 
 class Strangers:
-    """Thread-safe; one thread calls `look`."""
+    """One thread calls `look`; whoever is let in is `known`, on any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        #: Whose they are: peers that have made a call, as gRPC names them, the earliest first.
-        self._known: dict[str, str] = {}
-        #: How many of those each principal has. Under the lock.
-        self._counts: Counter[str] = Counter()
-        self._counted_s = -LOOK_AGAIN_S  # when it was looked last which of them are gone
+        self.known = KnownPeers(_peers)
         self._spare = SpareDescriptor()  # a look needs one
         self._lines = Seldom(QUIET_MS)
-
-    def known(self, peer: str, principal: str = "", *, port: int = 0, at_most: int | None = None) -> bool:
-        """It has made a call that is let in. False: the principal has at_most others at this port, and this one remains
-        a stranger. None: it may have any number."""
-        if self._known.get(peer) == principal:
-            return True
-        with self._lock:
-            self._forget([peer])  # the port of one that is gone may be another's next
-            if at_most is not None and self._counts[principal] >= at_most:
-                self._forget_gone(port)
-                if self._counts[principal] >= at_most:
-                    return False
-            self._known[peer] = principal
-            self._counts[principal] += 1
-            if len(self._known) > KNOWN_MAX:
-                self._forget([next(iter(self._known))])
-            return True
-
-    def _forget_gone(self, port: int) -> None:
-        now_s = time.monotonic()
-        if now_s - self._counted_s < LOOK_AGAIN_S or are_scarce():  # without descriptors nothing is found
-            return
-        self._counted_s = now_s
-        there = {peer for _, peer in _connections(port)}
-        self._forget([peer for peer in self._known if peer not in there])
-
-    def _forget(self, peers: Iterable[str]) -> None:
-        for peer in peers:
-            principal = self._known.pop(peer, None)
-            if principal is not None:
-                self._counts[principal] -= 1
-                if not self._counts[principal]:
-                    del self._counts[principal]
 
     def look(self, port: int) -> None:
         """Hang up on strangers at this port, if descriptors run out."""
@@ -104,19 +58,21 @@ class Strangers:
         return hung_up
 
     def _hang_up_on_strangers(self, port: int) -> int:
-        with self._lock:
-            gone = set(self._known)
+        gone = self.known.peers()
 
         def is_stranger(peer: str) -> bool:
-            if peer not in self._known:
-                return True
             gone.discard(peer)
-            return False
+            return peer not in self.known
 
         hung_up = _hang_up(port, is_stranger)
-        with self._lock:  # the port of one that is gone may be a stranger's next
-            self._forget(gone)
+        self.known.forget(gone)  # the port of one that is gone may be a stranger's next
         return hung_up
+
+
+def _peers(port: int) -> set[str] | None:
+    if are_scarce():  # without descriptors nothing is found
+        return None
+    return {peer for _, peer in _connections(port)}
 
 
 def _hang_up(port: int, is_to_go: Callable[[str], bool]) -> int:
@@ -141,7 +97,7 @@ def _connections(port: int) -> Iterator[tuple[socket.socket, str]]:
             except OSError:  # it is no connection, or has ended
                 continue
             if here[1] == port:
-                yield connection, _named(*peer[:2])
+                yield connection, as_grpc_names(*peer[:2])
 
 
 def are_scarce() -> bool:
@@ -157,12 +113,6 @@ def _descriptors() -> list[int]:
         return [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
     except OSError:  # there is no such directory, or no descriptor to look into it
         return []
-
-
-def _named(host: str, port: int) -> str:
-    """As gRPC names a peer."""
-    host = host.removeprefix(_FOUR_IN_SIX)
-    return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 def _connection(number: int) -> socket.socket | None:

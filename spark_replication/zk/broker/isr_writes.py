@@ -6,17 +6,18 @@ Nothing here waits. Bounded: each partition has at most one change under way (I4
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
 from spark_replication.errors import CorruptState, ReplicationError
 from spark_replication.model import encode
 from spark_replication.zk import paths
+from spark_replication.zk.contents import stored_partition
 from spark_replication.zk.isr_change import IsrChange
 from spark_replication.zk.operations import EXISTS, Check, Committed, Create, Operation, Rejected, SetData
-from spark_replication.zk.reading import stored_partition
-from spark_replication.zk.session import MultiOutcome, ReadOutcome, Session
+from spark_replication.zk.session import MultiOutcome, ReadOutcome
 
 UNMARKED = 0  # the version of a registration that is not shutting down
 Then = Callable[[IsrAnswer], None]
@@ -24,8 +25,16 @@ Then = Callable[[IsrAnswer], None]
 log = logging.getLogger(__name__)
 
 
+class IsrRequests(Protocol):
+    """ZooKeeper. Each `then` is called once."""
+
+    def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None: ...
+    def read(self, path: str, then: Callable[[ReadOutcome], None]) -> None: ...
+    def stat(self, path: str, then: Callable[[ReadOutcome], None]) -> None: ...
+
+
 class IsrWrites:
-    def __init__(self, session: Session, controlled: Callable[[], bool]) -> None:
+    def __init__(self, session: IsrRequests, controlled: Callable[[], bool]) -> None:
         """controlled: whether /controller was there at the last look."""
         self._session = session
         self._controlled = controlled

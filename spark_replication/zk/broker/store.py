@@ -9,12 +9,9 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 
-import msgspec
-
 from spark_replication.core.claims.marking import Marking
 from spark_replication.core.claims.numbering import Numbering
 from spark_replication.core.claims.registering import Registering
-from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
@@ -24,17 +21,13 @@ from spark_replication.model import (
     BrokerEpoch,
     BrokerId,
     ClusterInfo,
-    ClusterSettings,
-    ControllerEpoch,
     ControllerInfo,
     Registration,
-    TopicConfig,
-    TopicPartition,
     decode,
-    shortened,
 )
 from spark_replication.zk import paths
 from spark_replication.zk.broker.isr_writes import IsrWrites
+from spark_replication.zk.broker.reading import ClusterRead, read_all, read_assigned
 from spark_replication.zk.claims import perform
 from spark_replication.zk.node_watch import NodeWatch, wait_for_node
 from spark_replication.zk.operations import Node
@@ -44,19 +37,6 @@ from spark_replication.zk.session import Session, SessionState
 CONTROLLER_READ_TIMEOUT_S = 10.0
 
 log = logging.getLogger(__name__)
-
-
-class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that metadata is made of."""
-
-    partitions: list[PartitionCommand]
-    topics: dict[str, TopicConfig]
-    topic_ids: dict[str, str]
-    brokers: BrokersRead
-    settings: ClusterSettings
-    #: The epoch of the last controller that was elected; -1 if none ever was.
-    controller_epoch: int
-    unreadable: Unreadable
 
 
 class BrokerStore:
@@ -165,54 +145,13 @@ class BrokerStore:
     def read_assigned(
         self, broker_id: BrokerId, topics: Collection[str] | None = None
     ) -> tuple[list[PartitionCommand], Unreadable]:
-        """The partitions assigned to this broker that have a state (B1), and what cannot be read.
-
-        topics: None for all. The result is as new as any command that has arrived, so a replica that is in neither may
-        go.
-        """
+        """See zk.broker.reading. The result is as new as any command that has arrived, so a replica that is in neither
+        may go."""
         self._session.sync_now()
-        read = Reading(self._session)
-        nodes = read.topic_nodes(topics)
-        assigned = {
-            name: topic
-            for name, topic in read.topics(nodes).items()
-            if any(broker_id in replicas for replicas in topic.state.partitions.values())
-        }
-        wanted = [
-            TopicPartition(name, number)
-            for name, topic in assigned.items()
-            for number, replicas in topic.state.partitions.items()
-            if broker_id in replicas
-        ]
-        partitions = read.partitions(wanted)
-        read.hide_removed(read.removed(nodes, wanted, partitions.keys()))
-        return commands_of(assigned, partitions), read.unreadable
+        return read_assigned(self._session, broker_id, topics)
 
     def read_all(self) -> ClusterRead:
-        read = Reading(self._session)
-        nodes = read.topic_nodes()
-        topics = read.topics(nodes)
-        wanted = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
-        found = read.partitions(wanted)
-        read.hide_removed(read.removed(nodes, wanted, found.keys()))
-        partitions = commands_of(topics, found)
-        brokers = read.brokers()
-        settings = read.settings()
-        for path, why in read.unreadable.reasons.items():
-            log.error("%s is left as it is: %s", shortened(path), shortened(why))
-        return ClusterRead(
-            partitions=partitions,
-            topics={name: topic.config for name, topic in topics.items()},
-            topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
-            brokers=brokers,
-            settings=settings,
-            controller_epoch=self._controller_epoch(),
-            unreadable=read.unreadable,
-        )
-
-    def _controller_epoch(self) -> int:
-        node = self._session.read_now(paths.CONTROLLER_EPOCH)
-        return -1 if node is None else decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch
+        return read_all(self._session)
 
     def read_brokers(self) -> BrokersRead:
         return Reading(self._session).brokers()

@@ -33,7 +33,8 @@ from spark_replication.messages.requests import (
 from spark_replication.model import BrokerId, TopicPartition, number_of, require, shortened
 from spark_replication.zk import paths
 from spark_replication.zk.operations import Node, UnreadNode
-from spark_replication.zk.session import Session, Watch
+from spark_replication.zk.reading import NodeReads
+from spark_replication.zk.session import Watch
 
 VERSION = 1
 UNREAD = Node(b"", -2, -1, -1, 0)  # stands for a node that may not be read
@@ -75,29 +76,29 @@ class _Partitions(msgspec.Struct, forbid_unknown_fields=True):
             TopicPartition.parse(name)
 
 
-def read_requests(session: Session, watch: Watch | None = None) -> list[FoundRequest]:
+def read_requests(reads: NodeReads, watch: Watch | None = None) -> list[FoundRequest]:
     """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in ascending
     order, and removed from there in descending order. watch: called for nodes that come and go."""
     if watch is not None:
-        session.children_now(paths.ADMIN, watch)
+        reads.children_now(paths.ADMIN, watch)
     folders = [*_FOLDERS, paths.DELETE_TOPICS]
     closed: dict[str, str] = {}  # folders that may not be listed, and why
-    *topics, deleted = _listed(session, folders, watch, closed)
+    *topics, deleted = _listed(reads, folders, watch, closed)
     named = [f"{folder}/{topic}" for folder, names in zip(_FOLDERS, topics, strict=True) for topic in names]
     wanted = [paths.deletion_mark(topic) for topic in deleted]
-    for path, numbers in zip(named, _listed(session, named, watch, closed), strict=True):
+    for path, numbers in zip(named, _listed(reads, named, watch, closed), strict=True):
         ordered = sorted(numbers, key=_place)
         wanted += [f"{path}/{number}" for number in (reversed(ordered) if path.startswith(paths.REMOVED) else ordered)]
     wanted.append(paths.PREFERRED_ELECTION)
-    found = list(_found(wanted, session.read_each(wanted)))
+    found = list(_found(wanted, reads.read_each(wanted)))
     return [*found, *(FoundRequest(path, UNREAD, None, why) for path, why in closed.items())]
 
 
 def _listed(
-    session: Session, folders: Sequence[str], watch: Watch | None, closed: dict[str, str]
+    reads: NodeReads, folders: Sequence[str], watch: Watch | None, closed: dict[str, str]
 ) -> list[Sequence[str]]:
     names: list[Sequence[str]] = []
-    for folder, found in zip(folders, session.children_many(folders, watch), strict=True):
+    for folder, found in zip(folders, reads.children_many(folders, watch), strict=True):
         if isinstance(found, UnreadNode):
             closed[folder] = found.why
         names.append(() if isinstance(found, UnreadNode) else found)

@@ -58,13 +58,13 @@ class Item:
         return tuple(operation for write in self.group for operation in codec_of(write).operations(write, self._there))
 
 
-def pack(items: Iterable[Item]) -> Iterator[list[Item]]:
+def pack(items: Iterable[Item], operations_max: int = MULTI_OPERATIONS_MAX) -> Iterator[list[Item]]:
     """The items in order, as many to a multi() as its limits allow."""
     batch: list[Item] = []
     size = operations = 0
     for item in items:
         count = len(item.checks) + len(item.operations)
-        if batch and (size + item.bytes > MULTI_BYTES_MAX or operations + count > MULTI_OPERATIONS_MAX):
+        if batch and (size + item.bytes > MULTI_BYTES_MAX or operations + count > operations_max):
             yield batch
             batch, size, operations = [], 0, 0
         batch.append(item)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from spark_replication.config import Settings
@@ -18,21 +18,19 @@ from spark_replication.core.controller.events import BrokersRead, NodesUnreadabl
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
-from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
     ControllerInfo,
     HeldDirectory,
-    TopicPartition,
     decode,
     encode,
-    shortened,
 )
 from spark_replication.process.threads import name_of_dead
 from spark_replication.zk import paths
 from spark_replication.zk.claims import perform
-from spark_replication.zk.controller.admin_requests import FoundRequest, read_requests
-from spark_replication.zk.controller.commit_pipeline import CommitPipeline
+from spark_replication.zk.controller.admin_requests import FoundRequest
+from spark_replication.zk.controller.committing import Committing
+from spark_replication.zk.controller.loading import load
 from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
 from spark_replication.zk.controller.watch import ControllerWatch
 from spark_replication.zk.node_watch import NodeWatch
@@ -45,7 +43,7 @@ from spark_replication.zk.operations import (
     Rejected,
     RejectionReason,
 )
-from spark_replication.zk.reading import Reading
+from spark_replication.zk.posted_requests import Post, PostedRequests
 from spark_replication.zk.session import ConnectionLost, Session, SessionState
 
 ENSURE_ATTEMPTS_MAX = 20
@@ -56,16 +54,18 @@ log = logging.getLogger(__name__)
 class ZooKeeperControllerStore:
     """What a candidacy reads and writes."""
 
-    def __init__(self, session: Session, settings: Settings, on_deposed: Callable[[str], None]) -> None:
-        """settings: what holds where /config/cluster says nothing else. on_deposed(reason): called once, on a thread of
-        the store's, unless it resigned before."""
+    def __init__(self, session: Session, settings: Settings, post: Post, on_deposed: Callable[[str], None]) -> None:
+        """settings: what holds where /config/cluster says nothing else. post: has a call made on the thread that
+        commits, after those that were posted before. on_deposed(reason): called once, on any thread, unless it
+        resigned before."""
         self._session = session
+        self._post = post
         self._settings = settings
         self._on_deposed = on_deposed
         self._lock = threading.Lock()
         self._over = False
         self._epoch_version: int | None = None
-        self._pipeline: CommitPipeline | None = None
+        self._committing: Committing | None = None
         self._watch: ControllerWatch | None = None
         self._request_watch: RequestWatch | None = None
         self._requests: list[FoundRequest] = []
@@ -97,14 +97,13 @@ class ZooKeeperControllerStore:
         )
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
-        """See ports.ControllerStore. `then` is called on the pipeline's thread; on this one if the candidacy is
-        over."""
-        if self._pipeline is None:
+        """See ports.ControllerStore. On the thread that calls what is posted; there `then` is called, too."""
+        if self._committing is None:
             then([Deposed()] * len(groups))
         elif self._deletions.sent(groups):
-            self._pipeline.commit(groups, partial(self._deletions_answered, groups, then))
+            self._committing.commit(groups, partial(self._deletions_answered, groups, then))
         else:
-            self._pipeline.commit(groups, then)
+            self._committing.commit(groups, then)
 
     def _deletions_answered(
         self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None], answers: list[GroupAnswer]
@@ -121,9 +120,8 @@ class ZooKeeperControllerStore:
         self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
 
     def dead_thread(self) -> str:
-        """The name of a thread that has died, without which this controller is blind, or cannot store anything; empty
-        if none has."""
-        parts = (self._pipeline, self._watch, self._request_watch)
+        """The name of a thread that has died, without which this controller is blind; empty if none has."""
+        parts = (self._watch, self._request_watch)
         return name_of_dead(part.worker for part in parts if part is not None)
 
     def resign(self) -> None:
@@ -166,49 +164,14 @@ class ZooKeeperControllerStore:
 
     def _load(self, cluster: ClusterInfo, won: Won) -> LoadedCluster:
         self._epoch_version = won.epoch_version
-        self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose, self._met)
+        requests = PostedRequests(self._session, self._post)
+        self._committing = Committing(requests, self._epoch_version, self._depose, self._met)
         self._session.listen(self._session_changed)
         self._watches.append(NodeWatch(self._session, paths.CONTROLLER, self._controller_read))
-        own = self._session.read_now(paths.CONTROLLER)
-        if own is None:
-            raise NotController(f"{paths.CONTROLLER} is gone again: another controller may take over")
-        read = Reading(self._session)
-        nodes = read.topic_nodes()
-        topics = read.topics(nodes)
-        assigned = [TopicPartition(name, number) for name, of in topics.items() for number in of.state.partitions]
-        partitions = read.partitions(assigned)
-        removed = read.removed(nodes, assigned, partitions.keys())
-        for partition in sorted(removed):
-            log.error(
-                "%s was removed by somebody: it is made again, and logs decide who leads",
-                paths.leader_and_isr(partition),
-            )
-        partitions |= read.tombstones(nodes, topics, partitions)
-        brokers = read.brokers()
-        settings = read.settings()
-        self._requests = read_requests(self._session)
-        self._unreadable = read.unreadable
-        for path, why in self._unreadable.reasons.items():
-            log.error("%s is left as it is, and nobody decides about it: %s", shortened(path), shortened(why))
-        # A topic whose children cannot be listed became hidden after it was read.
-        topics = {name: of for name, of in topics.items() if name not in self._unreadable.topics}
-        deleting = frozenset(_marked(self._requests) & topics.keys())
-        self._deletions.begin(deleting)
-        return LoadedCluster(
-            cluster_id=cluster.cluster_id,
-            controller_epoch=won.info.epoch,
-            settings=self._settings,
-            stored_settings=settings,
-            topics=topics,
-            partitions={of: found for of, found in partitions.items() if of.topic in topics},
-            brokers=brokers.brokers,
-            broker_epochs=brokers.broker_epochs,
-            deleting=deleting,
-            requests=tuple(_requests(self._requests, deleting)),
-            removed=frozenset(each for each in removed if each.topic in topics and each.topic not in deleting),
-            unreadable=self._unreadable,
-            zxid=own.created_zxid,
-        )
+        loaded, self._requests = load(self._session, self._settings, cluster.cluster_id, won.info.epoch)
+        self._unreadable = loaded.unreadable
+        self._deletions.begin(loaded.deleting)
+        return loaded
 
     def _met(self, unreadable: Unreadable) -> None:
         if self._watch is not None:
@@ -245,18 +208,5 @@ class ZooKeeperControllerStore:
             self._watch.stop()
         if self._request_watch is not None:
             self._request_watch.stop()
-        if self._pipeline is not None:
-            self._pipeline.depose()
-
-
-def _marked(found: Iterable[FoundRequest]) -> set[str]:
-    return {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
-
-
-def _requests(found: Iterable[FoundRequest], deleting: frozenset[str]) -> Iterator[Requested]:
-    """The requests, without the marks of deletions under way, which go on by themselves. The mark of a topic that is
-    not there is a request: it is refused, and so removed."""
-    for each in found:
-        requested = each.requested  # the watch logs a node that is no request
-        if requested is not None and not (isinstance(each.asked, DeleteTopic) and each.asked.topic in deleting):
-            yield requested
+        if self._committing is not None:
+            self._committing.depose()

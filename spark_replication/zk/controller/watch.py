@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from spark_replication.core.controller.events import BrokersRead, NodesUnreadable, PartitionsRead
 from spark_replication.core.law.unreadable import Unreadable
@@ -20,10 +21,11 @@ from spark_replication.errors import CorruptState, ReplicationError
 from spark_replication.model import TopicPartition, decode, shortened
 from spark_replication.process.threads import Worker
 from spark_replication.zk import paths
+from spark_replication.zk.contents import Contents, is_held, is_readable
 from spark_replication.zk.isr_change import IsrChange
 from spark_replication.zk.operations import EXISTS, Check, Delete, Node, Rejected, UnreadNode
-from spark_replication.zk.reading import Reading, is_held, is_readable
-from spark_replication.zk.session import Session, SessionLost
+from spark_replication.zk.reading import NodeReads, Reading
+from spark_replication.zk.session import Session, SessionLost, Watch
 
 DELETIONS_IN_MULTI_MAX = 500
 PAUSE_S_MIN = 0.1
@@ -145,23 +147,15 @@ class ControllerWatch:
                 return
 
     def _read_changes(self) -> None:
-        names = self._session.children_now(paths.ISR_CHANGES, self._mark_changes)
-        if not names:
-            self._tell_left({})
-            return
-        nodes = self._session.read_each([paths.isr_change(name) for name in names])
-        changed, left = _partitions_of(names, nodes)
-        self._tell_left(left)
-        stored = self._session.read_each([paths.leader_and_isr(partition) for partition in changed])
-        read = Reading(self._session)
-        partitions = read.stored(dict(zip(changed, stored, strict=True)))
-        self._hold(read.unreadable)
-        if partitions or read.unreadable.reasons:
-            self._on_event(PartitionsRead(partitions, read.unreadable))
-        self._delete([name for name in names if paths.isr_change(name) not in left])
+        read = read_changes(self._session, self._mark_changes)
+        self._tell_left(read.left)
+        self._hold(read.event.unreadable)
+        if read.event.partitions or read.event.unreadable.reasons:
+            self._on_event(read.event)
+        self._delete(read.names)
 
     def _tell_left(self, left: dict[str, str]) -> None:
-        """Report notifications that cannot be read. They stay: nobody knows which partitions they are about."""
+        """Report notifications that cannot be read."""
         if left != self._left:
             self._left = left
             self._on_event(NodesUnreadable(paths.ISR_CHANGES, left))
@@ -177,6 +171,26 @@ class ControllerWatch:
                 return
             if isinstance(outcome, Rejected):
                 self._mark(brokers=False, changes=True)  # somebody deleted one by hand: look again
+
+
+class ChangesRead(NamedTuple):
+    #: The notifications that were read.
+    names: list[str]
+    #: By the path of each that cannot be read: why. It stays, since nobody knows which partitions it is about.
+    left: dict[str, str]
+    #: The partitions that they name.
+    event: PartitionsRead
+
+
+def read_changes(reads: NodeReads, watch: Watch | None = None) -> ChangesRead:
+    names = reads.children_now(paths.ISR_CHANGES, watch)
+    nodes = reads.read_each([paths.isr_change(name) for name in names])
+    changed, left = _partitions_of(names, nodes)
+    stored = reads.read_each([paths.leader_and_isr(partition) for partition in changed])
+    contents = Contents()
+    partitions = contents.stored(dict(zip(changed, stored, strict=True)))
+    readable = [name for name in names if paths.isr_change(name) not in left]
+    return ChangesRead(readable, left, PartitionsRead(partitions, contents.unreadable))
 
 
 def _partitions_of(

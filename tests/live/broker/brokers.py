@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -42,7 +43,10 @@ class Cluster:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._session = self._connect()
         # Wins, so that the base of the layout is there; it never watches or elects.
-        self._controller = ZooKeeperControllerStore(self._session, settings_from(settings), lambda reason: None)
+        self._answers = ThreadPoolExecutor(1)
+        self._controller = ZooKeeperControllerStore(
+            self._session, settings_from(settings), self._answers.submit, lambda reason: None
+        )
         loaded = self._controller.campaign("test", "127.0.0.1", 1)
         assert loaded is not None
         self.cluster_id = loaded.cluster_id
@@ -126,6 +130,7 @@ class Cluster:
         self.close_processes()
         self.store.close()
         self._controller.resign()
+        self._answers.shutdown()
 
     # A controller's deeds.
 
@@ -181,7 +186,7 @@ class Cluster:
 
     def _commit(self, write: TopicWrite | PartitionWrite | BrokerRemoval) -> None:
         answers: queue.SimpleQueue[list[GroupAnswer]] = queue.SimpleQueue()
-        self._controller.commit([(write,)], answers.put)
+        self._answers.submit(self._controller.commit, [(write,)], answers.put)
         (answer,) = answers.get(timeout=TIMEOUT_S)
         assert isinstance(answer, Stored), answer
 

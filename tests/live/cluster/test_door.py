@@ -22,7 +22,7 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, ReplicationError
+from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, Overloaded, ReplicationError
 from spark_replication.messages.actions import Action
 from spark_replication.messages.envelope import Done, to_json
 from spark_replication.messages.records import InitProducer, ProducerId
@@ -35,7 +35,7 @@ from tests.live.broker.test_slow_follower import resident_bytes
 from tests.live.cluster.sides import MODES, sides
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.doors import BehindDoor, behind_door
-from tests.unit.transport.test_security import SECRET
+from tests.unit.transport.test_security import SECRET, broker_settings
 from tests.unit.transport.test_strangers import is_hung_up
 from tests.waiting import eventually
 
@@ -294,6 +294,37 @@ def test_strangers_are_hung_up_where_descriptors_run_out_and_who_has_called_is_n
             assert connections(served) < known, "and no other has come"
 
 
+@pytest.mark.parametrize("mode", ["none", "token"])
+def test_a_principal_has_as_many_connections_as_its_quota_says(tmp_path: Path, kept: Kept, mode: str) -> None:
+    serving, client = sides(mode, tmp_path)
+    serving = {
+        **serving,
+        **(broker_settings(tmp_path) if mode == "token" else {}),
+    }  # else each client may be one of the cluster's own
+    security = Security.of(client)
+    with (
+        behind_door(tmp_path / "driver", serving, kept.actions(), "* connections 2") as served,
+        ExitStack() as open_ones,
+    ):
+        own = [("grpc.use_local_subchannel_pool", 1)]  # else clients of one process share a connection
+        two = [open_ones.enter_context(security.client(served.address, own)) for _ in range(2)]
+        assert [call(each, DOUBLE, ProducerId(producer=4), TIMEOUT_MS).producer for each in two] == [8, 8]
+        if mode == "none":
+            assert serves(security, served.address), "nobody is known"
+            return
+        with pytest.raises(Overloaded, match="has 2 connections here, as many as it may"):
+            doubled(security, served.address)
+        assert call(two[0], DOUBLE, ProducerId(producer=5), TIMEOUT_MS).producer == 10, "those that it has go on"
+        two[1].close()
+        eventually(lambda: has_room(security, served.address), "there is room for another", DEADLINE_S)
+
+
+def has_room(security: Security, address: str) -> bool:
+    with suppress(Overloaded):
+        return doubled(security, address) == 8
+    return False
+
+
 def connected(served: BehindDoor) -> socket.socket:
     return socket.create_connection(("127.0.0.1", served.server.port), timeout=DEADLINE_S)
 
@@ -309,9 +340,10 @@ def connections(served: BehindDoor) -> set[str]:
 def test_why_nobody_listens_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         door = Door("127.0.0.1", {}, tmp_path)
-        port, door.port = door.port, taken.getsockname()[1]
         try:
-            os.kill(pid_of(door), signal.SIGKILL)
+            pid = pid_of(door)  # it listens at its own port by now
+            port, door.port = door.port, taken.getsockname()[1]
+            os.kill(pid, signal.SIGKILL)
             eventually(lambda: f":{door.port}" in (tmp_path / LOG_FILE).read_text(), "it is told", DEADLINE_S)
             assert f"127.0.0.1:{door.port}" in door.why_not().message
             door.port = port

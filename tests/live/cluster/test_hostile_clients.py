@@ -3,12 +3,14 @@ is known. None ends a process, none makes it larger, nothing is stored."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import re
 import socket
 import struct
+import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -66,7 +68,11 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 SEED = int(os.environ.get("HOSTILE_SEED", "20261126"))
 BYTES_AT_A_PORT = {"frames": 7_000, "broker": 7_000, "controller": 7_000, "page": 10_000}  # connections
 KNOWN_AT_A_PORT = 3_000  # calls, or connections that were proven
+# An attack of so many begins no more of them after this: a slow machine, or a busy one, makes fewer, not for longer.
+ATTACK_S = float(os.environ.get("ATTACK_S", "15"))
+LOOK = 250  # connections between two looks: the page comes last where processors are few, and is not left behind
 CONNECT_S = 20.0
+PAGE_S = 60.0
 TYPED_TOPICS, TYPED_CONNECTIONS, TYPED_STREAMS = 12, 600, 5  # each stream has ten batches
 GROWTH_BYTES_MAX = 96 << 20
 LARGE_ROUNDS = 8
@@ -112,8 +118,20 @@ class Attacked:
             found = [number for batch in reader.read("orders") for number in batch.batch.column(0).to_pylist()]
         assert found == list(range(self.written)), "nothing else is stored"
 
+    def page_answers(self) -> bool:
+        """Whether it is still what it was: it knows nobody here, and says so."""
+        with socket.create_connection(self.page, timeout=PAGE_S) as connection:
+            connection.sendall(HTTP1)
+            return connection.recv(9) == b"HTTP/1.1 "
+
     def sizes(self) -> dict[str, int]:
         return {name: resident_bytes(pid) for name, pid in self.pids.items()}
+
+
+def attempts(count: int) -> Iterator[int]:
+    """The numbers of at most so many, for ATTACK_S at most."""
+    until_s = time.monotonic() + ATTACK_S
+    return itertools.takewhile(lambda _number: time.monotonic() < until_s, range(count))
 
 
 def broker_id(cluster: sr.LocalCluster) -> int:
@@ -167,7 +185,7 @@ HELLOS = [
 def test_bytes_of_strangers(unharmed: Attacked, port: str) -> None:
     rng = random.Random(f"{SEED} {port}")
     sound = [*HELLOS, HELLOS[1] + HELLOS[2], HTTP2, HTTP1, TLS_HELLO]
-    for number in range(BYTES_AT_A_PORT[port]):
+    for number in attempts(BYTES_AT_A_PORT[port]):
         data = b"".join(any_of(rng, sound) for _ in range(rng.randrange(1, 4)))
         with (
             socket.create_connection(("127.0.0.1", unharmed.ports[port]), timeout=CONNECT_S) as connection,
@@ -177,6 +195,8 @@ def test_bytes_of_strangers(unharmed: Attacked, port: str) -> None:
             if rng.random() < 0.1:  # the others hang up at once
                 connection.settimeout(0.01)
                 connection.recv(1)
+        if port == "page" and number % LOOK == 0:
+            assert unharmed.page_answers()
         if number % 2_000 == 0:
             unharmed.works()
 
@@ -188,7 +208,7 @@ def test_frames_of_a_client_that_is_known(unharmed: Attacked) -> None:
     payload = batch.serialize().to_pybytes()
     put = framed(to_frame(PutFrame(stream=0, number=0, crc=crc32c(payload), batch=BatchMetadata(partition=0))), payload)
     read = framed(to_frame(ReadFrame(number=0, ticket=ReadTicket(topic="orders", partition=0))))
-    for number in range(KNOWN_AT_A_PORT):
+    for number in attempts(KNOWN_AT_A_PORT):
         reads = rng.random() < 0.3
         sound = [read, read * 2] if reads else [stream, put, stream + put]
         connection = socket.create_connection(unharmed.lane, timeout=CONNECT_S)
@@ -216,7 +236,7 @@ def test_batches_of_every_type_of_a_client_that_is_known(unharmed: Attacked) -> 
         if not sample.is_shown:
             with pytest.raises(InvalidRequest, match="cannot show"):
                 admin.create_topic("unshown", sample.schema)
-    for number in range(TYPED_CONNECTIONS):
+    for number in attempts(TYPED_CONNECTIONS):
         with socket.create_connection(unharmed.lane, timeout=CONNECT_S) as connection:
             channel = known_channel(unharmed, connection)
             with suppress(OSError):
@@ -274,7 +294,7 @@ def test_calls(unharmed: Attacked, server: str, who: str) -> None:
             lambda options: list(client.do_get(flight.Ticket(any_of(rng, [ticket])), options)),
             lambda options: client.get_flight_info(flight.FlightDescriptor.for_command(garbage(rng)), options),
         )
-        for number in range(KNOWN_AT_A_PORT // 2):
+        for number in attempts(KNOWN_AT_A_PORT // 2):
             shown = [(b"authorization", b"Ticket " + garbage(rng).hex().encode())] if rng.random() < 0.3 else []
             options = flight.FlightCallOptions(timeout=CONNECT_S, headers=shown)
             try:

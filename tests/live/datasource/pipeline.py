@@ -20,6 +20,9 @@ from pyspark.sql.streaming.listener import (
 from spark_replication.spark.datasource.data_source import FORMAT
 from spark_replication.spark.registering import register_format
 from spark_replication.spark.session import build_session
+from tests.waiting import eventually
+
+FIRST_S = 120.0
 
 
 class Says(StreamingQueryListener):
@@ -41,11 +44,11 @@ def main() -> None:
     spark = build_session("pipeline", "local[2, 4]", {"spark.driver.memory": "512m"})
     register_format(spark, {"bootstrap": told.bootstrap})
     spark.streams.addListener(Says())
-    queries = [
-        started(spark, told, "table", {"format": "delta"}, f"{told.folder}/table"),
-        started(spark, told, "topic", {"format": FORMAT, "topic": told.target, "partitionBy": "text"}, None),
-    ]
-    for query in queries:
+    first = started(spark, told, "table", {"format": "delta"}, f"{told.folder}/table")
+    # Spark gives the Python process that plans a query 10 s to begin: on a busy machine two would share them.
+    eventually(lambda: first.lastProgress is not None or not first.isActive, "the first query plans", FIRST_S)
+    second = started(spark, told, "topic", {"format": FORMAT, "topic": told.target, "partitionBy": "text"}, None)
+    for query in (first, second):
         query.awaitTermination()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,7 +28,8 @@ class Cluster:
     def __init__(self, address: str) -> None:
         self.address = address
         self.chroot = f"/test_{next(_chroots)}"
-        self._closing: list[Callable[[], None]] = []
+        self._answers = ThreadPoolExecutor(1)
+        self._closing: list[Callable[[], None]] = [self._answers.shutdown]
 
     def session(self, address: str | None = None, session_timeout_ms: int = 6_000) -> Session:
         session = Session.connect(
@@ -42,7 +44,7 @@ class Cluster:
     def controller(
         self, on_deposed: Callable[[str], None] = lambda reason: None, session: Session | None = None
     ) -> ZooKeeperControllerStore:
-        store = ZooKeeperControllerStore(session or self.session(), Settings(), on_deposed)
+        store = ZooKeeperControllerStore(session or self.session(), Settings(), self._answers.submit, on_deposed)
         self._closing.append(store.resign)
         return store
 

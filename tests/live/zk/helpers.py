@@ -44,11 +44,16 @@ class Heard:
         return self._told.qsize()
 
 
+def commit(store: ZooKeeperControllerStore, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+    """On the thread that the store's answers come on."""
+    store._post(lambda: store.commit(groups, then))
+
+
 def committed(
     store: ZooKeeperControllerStore, groups: Sequence[Group], timeout_s: float = DEADLINE_S
 ) -> list[GroupAnswer]:
     heard = Heard()
-    store.commit(groups, heard)
+    commit(store, groups, heard)
     answers: list[GroupAnswer] = heard.take(timeout_s)
     return answers
 

@@ -28,7 +28,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.operations import Create, Delete, SetData
 
-from .helpers import Heard, Proxy, committed, partition_write, state, topic_write
+from .helpers import Heard, Proxy, commit, committed, partition_write, state, topic_write
 
 if TYPE_CHECKING:
     from .conftest import Cluster
@@ -106,7 +106,7 @@ def test_what_people_left_below_goes_too(cluster: Cluster) -> None:
 
 
 def test_more_strays_than_one_multi_removes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_replication.zk.controller.commit_pipeline.STRAYS_MAX", 4)
+    monkeypatch.setattr("spark_replication.zk.controller.committing.STRAYS_MAX", 4)
     store, session = won(cluster), cluster.session()
     committed(store, [(topic_write("foo", 2),)])
     for number in range(5):
@@ -201,7 +201,7 @@ def test_a_lost_answer_of_a_deletion_is_found_out(cluster: Cluster) -> None:
     for groups in steps:
         answers = Heard()
         proxy.swallow()
-        store.commit(groups, answers)
+        commit(store, groups, answers)
         proxy.wait_swallowed()
         proxy.cut()
         assert all(isinstance(answer, Stored) for answer in answers.take())

@@ -42,7 +42,7 @@ from spark_replication.zk.operations import Committed, Create, Delete, SetData
 from tests.live.cluster.faults import stopped
 from tests.waiting import eventually
 
-from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write
+from .helpers import Heard, Proxy, changed, commit, committed, expire, partition_write, register, state, topic_write
 
 if TYPE_CHECKING:
     from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
@@ -343,7 +343,7 @@ def test_a_lost_answer_is_found_out_and_nothing_is_stored_twice(cluster: Cluster
         (topic_write("bar"),),
         (BrokerRemoval(broker=3, epoch=0),),
     ]
-    store.commit(groups, answers)
+    commit(store, groups, answers)
     proxy.wait_swallowed()
     proxy.cut()
     session = cluster.session()
@@ -368,7 +368,7 @@ def test_a_group_whose_answer_was_lost_is_stored_though_a_leader_has_written_sin
     growing = TopicWrite(topic="foo", state=grown, version=0)
     session, answers = cluster.session(), Heard()
     proxy.swallow()
-    store.commit([(growing, partition_write("foo", 0, 0), partition_write("foo", 1, 0))], answers)
+    commit(store, [(growing, partition_write("foo", 0, 0), partition_write("foo", 1, 0))], answers)
     proxy.wait_swallowed()
     moved = session.commit_now((SetData(paths.leader_and_isr(FOO), encode(state(isr=(1, 2))), 1),))
     assert isinstance(moved, Committed), moved
@@ -393,7 +393,7 @@ def test_commits_wait_over_a_short_outage(cluster: Cluster) -> None:
     proxy.cut()
     answers = [Heard() for _ in range(500)]
     for number, heard in enumerate(answers):
-        store.commit([(topic_write(f"foo{number}"),)], heard)
+        commit(store, [(topic_write(f"foo{number}"),)], heard)
     assert all(isinstance(heard.take()[0], Stored) for heard in answers)
     assert [states.take().value, states.take().value] == ["suspended", "connected"]
     proxy.close()
@@ -535,6 +535,6 @@ def test_a_controller_waits_for_a_hung_zookeeper(cluster: Cluster, zookeeper: Em
     (pid,) = zookeeper.pids
     with stopped(pid):
         heard = Heard()
-        store.commit([(topic_write("foo"),)], heard)
+        commit(store, [(topic_write("foo"),)], heard)
         assert heard.count == 0
     assert isinstance(heard.take()[0], Stored)

@@ -22,7 +22,7 @@ from spark_replication.messages.actions import ADMIN_REQUESTS
 from spark_replication.messages.requests import Configure, CreateTopic
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.security.security import NO_SECURITY
-from spark_replication.zk.controller import commit_pipeline, request_watch, watch
+from spark_replication.zk.controller import request_watch, watch
 from tests.live.zk.conftest import Cluster
 from tests.waiting import eventually
 
@@ -97,7 +97,6 @@ def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
 @pytest.mark.parametrize(
     ("part", "method", "thread"),
     [
-        (commit_pipeline.CommitPipeline, "_store", "controller-commits"),
         (watch.ControllerWatch, "_read_changes", "controller-watch"),
         (request_watch.RequestWatch, "_read", "request-watch"),
     ],

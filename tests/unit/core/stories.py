@@ -22,7 +22,7 @@ from spark_replication.model import (
     TopicPartition,
     TopicState,
 )
-from spark_replication.sim.world.memory_store import MemoryStore
+from spark_replication.sim.scenarios.memory_store import MemoryStore
 
 FOO = TopicPartition("foo", 0)
 FOO_ID = "id-foo"

@@ -17,7 +17,7 @@ from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.scenarios.memory_log import MemoryLog
-from spark_replication.sim.world.memory_store import MemoryStore
+from spark_replication.sim.scenarios.memory_store import MemoryStore
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 
 

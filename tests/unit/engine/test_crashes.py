@@ -28,8 +28,8 @@ from spark_replication.messages.requests import (
 )
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
 from spark_replication.ports import NoMirror
-from spark_replication.sim.world import memory_store
-from spark_replication.sim.world.memory_store import ControllerDied, MemoryStore
+from spark_replication.sim.scenarios import memory_store
+from spark_replication.sim.scenarios.memory_store import ControllerDied, MemoryStore
 from tests.unit.core.stories import topic, zookeeper
 from tests.unit.engine.ports_in_memory import Sent
 

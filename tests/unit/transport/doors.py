@@ -26,10 +26,13 @@ class BehindDoor(NamedTuple):
 
 
 @contextmanager
-def behind_door(directory: Path, settings: Mapping[str, object], actions: Iterable[Handled]) -> Iterator[BehindDoor]:
+def behind_door(
+    directory: Path, settings: Mapping[str, object], actions: Iterable[Handled], quotas: str = ""
+) -> Iterator[BehindDoor]:
     door = Door("127.0.0.1", settings, directory)
     try:
-        server = ActionServer("127.0.0.1", actions, rights=Rights(read_security(settings_from(settings))), door=door)
+        rights = Rights(read_security(settings_from(settings)), quotas=lambda: quotas)
+        server = ActionServer("127.0.0.1", actions, rights=rights, door=door)
         assert door.wait_listening(START_S), door.why_not()
         yield BehindDoor(server, door)
     finally:

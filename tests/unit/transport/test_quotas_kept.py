@@ -16,7 +16,7 @@ from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.lane import PutAnswersFrame, ReadAnswerFrame, ThrottledFrame
 from spark_replication.messages.records import InitProducer, ReadTicket
-from spark_replication.transport.flight import strangers
+from spark_replication.transport.flight import known_peers
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.meter import CALL
 from spark_replication.transport.proofs.caller import Caller
@@ -300,7 +300,7 @@ def test_streams_of_flight_and_connections_by_frames_count_alike(broker: FlightB
 
 def test_a_principal_has_so_many_connections_of_flight(broker: FlightBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that calls over more is told why, which is counted; and who closes one may open another."""
-    monkeypatch.setattr(strangers, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(known_peers, "LOOK_AGAIN_S", 0.0)
     broker.quotas = "alice connections 2"
 
     def another(security: Security) -> KnownClient:

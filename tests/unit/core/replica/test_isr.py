@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
-from spark_replication.core.replica.isr import answered, propose, reconsidered, refusal, told, write_of
+from spark_replication.core.replica.isr import answered, propose, reconsidered, told, write_of
 from spark_replication.core.replica.replica import Follower, Leading, PendingIsr
-from spark_replication.errors import (
-    FencedLeaderEpoch,
-    IneligibleReplica,
-    InvalidUpdateVersion,
-    ReplicationError,
-    StaleBrokerEpoch,
-)
 from spark_replication.model import PartitionState
-from tests.unit.core.stories import FOO, FOO_ID, brokers, state
+from tests.unit.core.stories import FOO, FOO_ID, state
 
 LOG_END, NOW_MS, LAG_MS = 10, 5_000, 1_000
 AT_END = Follower(LOG_END, 3, caught_up_ms=0)
@@ -132,33 +122,6 @@ def test_what_is_asked_says_who_leaves_and_who_joins() -> None:
     assert change is not None
     asked = write_of(part, change, FOO, FOO_ID)
     assert (sorted(asked.leaving), asked.joining, sorted(asked.state.isr)) == ([2], {3: 3}, [1, 3])
-
-
-STORED = StoredPartition(state(1, [1, 2]), 7)
-LIVE = {1: 6, 2: 0, 3: 3}
-
-
-@pytest.mark.parametrize(
-    ("asked", "known", "error"),
-    [
-        (write(state=state(1, [1, 2, 3], leader_epoch=3)), brokers(1, 2, 3, epochs=LIVE), FencedLeaderEpoch),
-        (write(version=6), brokers(1, 2, 3, epochs=LIVE), InvalidUpdateVersion),
-        (write(broker_epoch=5), brokers(1, 2, 3, epochs=LIVE), StaleBrokerEpoch),
-        (write(broker=9), brokers(1, 2, 3, epochs=LIVE), StaleBrokerEpoch),
-        (write(), brokers(1, 2, epochs=LIVE), IneligibleReplica),
-        (write(), brokers(1, 2, 3, epochs=LIVE, shutting_down=[3]), IneligibleReplica),
-        (write(), brokers(1, 2, 3, epochs=LIVE | {3: 4}), IneligibleReplica),
-    ],
-)
-def test_an_isr_write_is_refused(asked: IsrWrite, known: Brokers, error: type[ReplicationError]) -> None:
-    found = refusal(asked, STORED, known)
-    assert type(found) is error
-    assert re.search(r"foo-0 is at|broker \d", str(found))
-
-
-@pytest.mark.parametrize("asked", [write(), write(joining={})])
-def test_an_isr_write_is_stored_whose_conditions_hold(asked: IsrWrite) -> None:
-    assert refusal(asked, STORED, brokers(1, 2, 3, epochs=LIVE)) is None
 
 
 CHANGE = PendingIsr(state(1, [1, 2, 3], epochs={3: 3}), 7, {3: 3})

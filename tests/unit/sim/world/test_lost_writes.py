@@ -10,17 +10,18 @@ from spark_replication.core.law.partition_change import with_isr
 from spark_replication.core.law.writes import (
     Group,
     GroupAnswer,
-    IsrWrite,
     PartitionWrite,
     Refused,
     Stored,
     StoredPartition,
     TopicWrite,
 )
-from spark_replication.model import TopicPartition
+from spark_replication.model import TopicPartition, encode
 from spark_replication.sim.cast.cluster import TOPIC, SimulatedCluster
 from spark_replication.sim.world.world import World
 from spark_replication.sim.world.zookeeper import Taken
+from spark_replication.zk import paths
+from spark_replication.zk.operations import Committed, SetData
 
 ORDERS = TopicPartition(TOPIC, 0)
 STARTED_MS = 2_000
@@ -61,17 +62,11 @@ class Story:
         return PartitionWrite(partition=ORDERS, state=self.stored.state, version=self.stored.version)
 
     def leader_writes(self) -> None:
-        state, leader = self.stored.state, self.stored.state.leader
+        leader = self.stored.state.leader
         assert leader is not None
-        write = IsrWrite(
-            partition=ORDERS,
-            topic_id=self.cluster.store.topics[TOPIC].state.topic_id,
-            broker=leader,
-            broker_epoch=state.epochs[leader],
-            state=with_isr(state, frozenset({leader}), joined={}),
-            version=self.stored.version,
-        )
-        assert self.cluster.store.change_isr(write) is None
+        alone = with_isr(self.stored.state, frozenset({leader}), joined={})
+        path = paths.leader_and_isr(ORDERS)
+        assert isinstance(self.cluster.zookeeper.multi([SetData(path, encode(alone), self.stored.version)]), Committed)
 
 
 @pytest.mark.parametrize("taken", Taken)

@@ -157,13 +157,12 @@ def test_a_shared_check_is_in_a_multi_once_and_the_epoch_comes_first() -> None:
 
 def test_multis_stay_below_both_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [item(partition("foo", number, 1), number=number) for number in range(10)]
-    monkeypatch.setattr(batches, "MULTI_OPERATIONS_MAX", 4)
-    assert [len(batch) for batch in pack(items)] == [4, 4, 2]
+    assert [len(batch) for batch in pack(items, 4)] == [4, 4, 2]
     monkeypatch.setattr(batches, "MULTI_BYTES_MAX", 2 * items[0].bytes)
-    assert [len(batch) for batch in pack(items)] == [2, 2, 2, 2, 2]
+    assert [len(batch) for batch in pack(items, 4)] == [2, 2, 2, 2, 2]
     monkeypatch.setattr(batches, "MULTI_BYTES_MAX", 1)
-    assert [len(batch) for batch in pack(items)] == [1] * 10, "a group is never split, whatever its size"
-    assert list(pack([])) == []
+    assert [len(batch) for batch in pack(items, 4)] == [1] * 10, "a group is never split, whatever its size"
+    assert list(pack([], 4)) == []
 
 
 def test_a_group_past_what_zookeeper_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

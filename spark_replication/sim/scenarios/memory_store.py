@@ -1,4 +1,5 @@
-"""ZooKeeper as a dictionary: versions, conditions and groups that are stored whole or not at all, as zk/ does them.
+"""ZooKeeper as dictionaries, for stories of one controller that is answered at once: versions, conditions, and groups
+that are stored whole or not at all. Where answers are late or lost, sim.world.znodes takes its place.
 
 It counts round trips, and can let its controller die after any number of them.
 """
@@ -14,7 +15,6 @@ from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import LoadedCluster, StoredTopic
 from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.law.brokers import Brokers
-from spark_replication.core.law.standing import SeenWrite, Standing, moved_on, proof, standing
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -37,8 +37,14 @@ from spark_replication.core.law.writes import (
     TopicWrite,
     Write,
 )
-from spark_replication.core.replica.isr import refusal
-from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
+from spark_replication.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    ReplicationError,
+    StaleBrokerEpoch,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, ClusterSettings, Registration, TopicPartition
 
@@ -64,7 +70,6 @@ class MemoryStore:
         self.requests: dict[str, Requested] = {}
         self.unreadable = ALL_READ
         self.removed: set[TopicPartition] = set()  # whose leaderAndISR somebody has removed
-        self.loaded_without: dict[int, Unreadable] = {}  # what a controller epoch could not read as it took over
         self.round_trips = 0
         self.dies_after: int | None = None
         self.zxid = 0
@@ -75,7 +80,6 @@ class MemoryStore:
         return self.loaded(self.controller_epoch)
 
     def loaded(self, controller_epoch: int) -> LoadedCluster:
-        self.loaded_without[controller_epoch] = self.unreadable
         return LoadedCluster(
             cluster_id="scenario",
             controller_epoch=controller_epoch,
@@ -91,11 +95,6 @@ class MemoryStore:
             unreadable=self.unreadable,
             zxid=self._next_zxid(),
         )
-
-    @property
-    def hidden(self) -> Unreadable:
-        """What brokers cannot read: what somebody has removed, too, until a controller makes it again."""
-        return replace(self.unreadable, partitions=self.unreadable.partitions | self.removed)
 
     def readable_topics(self) -> dict[str, StoredTopic]:
         return {name: found for name, found in self.topics.items() if name not in self.unreadable.topics}
@@ -120,11 +119,6 @@ class MemoryStore:
         """Remove a leaderAndISR, as a person does who takes that for a cure."""
         del self.partitions[partition]
         self.removed.add(partition)
-
-    def mend(self) -> None:
-        """Write everything that is garbage again as it was."""
-        self._raise_versions(self.unreadable.partitions, self.unreadable.topics)
-        self.unreadable = ALL_READ
 
     def _is_gone(self, partitions: frozenset[TopicPartition] = frozenset(), topic: str = "") -> None:
         """Forget the garbage of nodes that are removed."""
@@ -193,7 +187,7 @@ class MemoryStore:
         topic = self.topics.get(write.partition.topic)
         if stored is None or topic is None or topic.state.topic_id != write.topic_id:
             return UnknownTopicOrPartition(f"there is no {write.partition} of topic {write.topic_id}")
-        refused = refusal(write, stored, self.brokers)
+        refused = _refusal(write, stored, self.brokers)
         if refused is None:
             self._store_partition(write.partition, StoredPartition(write.state, stored.version + 1, self._next_zxid()))
         return refused
@@ -212,61 +206,6 @@ class MemoryStore:
         current = {partition: self.readable_partition(partition) for partition in written}
         topics = {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)}
         return Refused(current, topics, frozenset(self.removed.intersection(written)))
-
-    def found(self, group: Group) -> Stored | Refused | None:
-        """What became of a group whose answer was lost. None if it can be sent again."""
-        looks = [self._look(write) for write in group]
-        match standing(looks, is_lost=True):
-            case Standing.STORED:
-                proving = proof(looks)
-                shown = None if proving is None else self._stored(proving)
-                zxid = self.zxid if shown is None else shown.zxid
-                read = {write.partition: self.readable_partition(write.partition) for write in moved_on(looks)}
-                newer = {partition: stored for partition, stored in read.items() if stored is not None}
-                return Stored(tuple(_made(write, zxid) for write in group), newer)
-            case Standing.LOST:
-                return self._refused(group)
-            case Standing.OPEN:
-                return None
-
-    def _look(self, write: Write) -> SeenWrite:
-        return SeenWrite(write, self._version(write), shows=self._shows(write), holds=self._holds(write))
-
-    def _version(self, write: Write) -> int:
-        """The stored version of what the write names; ABSENT if there is none, or the write names no version."""
-        match write:
-            case PartitionWrite(partition=partition) if partition in self.partitions:
-                return self.partitions[partition].version
-            case TopicWrite(topic=topic) if topic in self.topics:
-                return self.topics[topic].version
-        return ABSENT
-
-    def _stored(self, write: PartitionWrite | TopicWrite) -> StoredPartition | StoredAssignment | None:
-        if isinstance(write, PartitionWrite):
-            return self.readable_partition(write.partition)
-        return self._assignment(write.topic)
-
-    def _shows(self, write: Write) -> bool:
-        match write:
-            case PartitionWrite() | TopicWrite():
-                stored = self._stored(write)
-                return stored is not None and (stored.version, stored.state) == (write.version + 1, write.state)
-            case BrokerRemoval(broker=broker):
-                return broker not in self.registered
-            case DeletionMark(topic=topic):
-                return topic in self.deleting
-            case PartitionRemoval(partition=partition):
-                return partition not in self.partitions
-            case TopicRemoval(topic=topic):
-                return topic not in self.topics and topic not in self.deleting
-            case TopicConfigWrite(topic=topic, config=config):
-                return topic in self.topics and self.topics[topic].config == config
-            case ClusterConfigWrite(config=settings):
-                return self.stored_settings == settings
-            case RequestRemoval(path=path):
-                return path not in self.requests
-            case _:
-                assert_never(write)
 
     def _assignment(self, topic: str) -> StoredAssignment | None:
         known = None if topic in self.unreadable.topics else self.topics.get(topic)
@@ -336,8 +275,18 @@ class MemoryStore:
         return self.zxid
 
 
-def _made(write: Write, zxid: int) -> Made:
-    return Made(write.version + 1 if isinstance(write, (PartitionWrite, TopicWrite)) else 0, zxid)
+def _refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
+    """The condition of a leader's write that fails, as the multi() of zk.broker.isr_writes checks them (I1, I3)."""
+    if write.state.leader_epoch != stored.state.leader_epoch:
+        return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
+    if write.version != stored.version:
+        return InvalidUpdateVersion(f"{write.partition} is at partition epoch {stored.version}, not {write.version}")
+    if brokers.epochs.get(write.broker) != write.broker_epoch:
+        return StaleBrokerEpoch(f"broker {write.broker} has registered again since epoch {write.broker_epoch}")
+    for replica, epoch in sorted(write.joining.items()):
+        if replica not in brokers.electable or brokers.epochs[replica] != epoch:
+            return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
+    return None
 
 
 class MemorySession:
