@@ -36,6 +36,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
 @pytest.mark.parametrize(
     ("seed", "profile"),
     [
+        (874, DEFAULT),  # a leader that wrote over a state which was removed and made again at the version that it knew
         (923602, DEFAULT),  # a recovery that began while nobody lived, and answers that came while the controller wrote
         (
             1618036375,

@@ -1,4 +1,4 @@
-"""A leader's conditional ISR change: one multi(), answered through `then` (I1, I3, I4).
+"""A leader's conditional ISR change: a read and one multi(), answered through `then` (I1, I3, I4).
 
 Nothing here waits. Bounded: each partition has at most one change under way (I4).
 """
@@ -16,7 +16,7 @@ from spark_replication.model import encode
 from spark_replication.zk import paths
 from spark_replication.zk.contents import stored_partition
 from spark_replication.zk.isr_change import IsrChange
-from spark_replication.zk.operations import EXISTS, Check, Committed, Create, Operation, Rejected, SetData
+from spark_replication.zk.operations import EXISTS, Check, Committed, Create, Node, Operation, Rejected, SetData
 from spark_replication.zk.session import MultiOutcome, ReadOutcome
 
 UNMARKED = 0  # the version of a registration that is not shutting down
@@ -40,7 +40,17 @@ class IsrWrites:
         self._controlled = controlled
 
     def change(self, write: IsrWrite, then: Then) -> None:
-        self._send(write, then, notify=self._controlled())
+        """The state is read first. One that somebody removed and a controller made again begins at version 0, which a
+        leader of the state before may name: the leader epoch tells them apart, and no condition of a multi() can."""
+        self._session.read(paths.leader_and_isr(write.partition), partial(self._seen, write, then))
+
+    def _seen(self, write: IsrWrite, then: Then, current: ReadOutcome) -> None:
+        if isinstance(current, ReplicationError):
+            then(IsrUnanswered())
+        elif current is not None and _is_of_another_epoch(write, current):
+            self._refused_as(write, then, current)
+        else:
+            self._send(write, then, notify=self._controlled())
 
     def _send(self, write: IsrWrite, then: Then, *, notify: bool) -> None:
         operations = _operations(write)
@@ -95,6 +105,13 @@ class IsrWrites:
         if controller is not None and not isinstance(controller, ReplicationError):
             # A lost notification costs the controller one refused write, and is not worth another attempt.
             self._session.commit((_notification(write),), lambda _outcome: None)
+
+
+def _is_of_another_epoch(write: IsrWrite, current: Node) -> bool:
+    try:
+        return stored_partition(write.partition, current).state.leader_epoch != write.state.leader_epoch
+    except CorruptState:  # its version has risen, too: the multi() is refused
+        return False
 
 
 def _operations(write: IsrWrite) -> list[Operation]:

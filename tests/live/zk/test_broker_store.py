@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnans
 from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch
 from spark_replication.model import BrokerEpoch, TopicPartition, encode
 from spark_replication.zk import paths
+from spark_replication.zk.broker.isr_writes import IsrWrites
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ZooKeeperControllerStore
 from spark_replication.zk.operations import Create, Delete
@@ -236,13 +237,21 @@ def test_headless_changes_leave_no_notification(
 
 
 def test_a_change_whose_answer_is_lost_is_unanswered_and_the_repeat_shows_it_was_stored(
-    cluster: Cluster, controller: ZooKeeperControllerStore
+    cluster: Cluster, controller: ZooKeeperControllerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed(controller, [(topic_write("foo"),), (partition_write("foo", 0),)])
     proxy = Proxy(cluster.address)
     leader = cluster.broker(proxy.address)
     register(leader, 1)
-    proxy.swallow()
+    sends = IsrWrites._send
+
+    def swallowed(*given: Any, **named: Any) -> None:
+        """Its read is answered by then."""
+        monkeypatch.undo()
+        proxy.swallow()
+        sends(*given, **named)
+
+    monkeypatch.setattr(IsrWrites, "_send", swallowed)
     heard = Heard()
     leader.change_isr(isr_write(), heard)
     proxy.wait_swallowed()

@@ -142,9 +142,21 @@ def test_what_cannot_be_read_is_no_answer(story: Story) -> None:
     assert story.changed() == IsrUnanswered()
 
 
-@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_a_state_that_was_removed_and_made_again_is_not_for_the_leader_of_the_one_before(story: Story) -> None:
+    """Both are at version 0 (seed 874: the leader epoch fell)."""
+    again = PartitionState(leader=None, leader_epoch=4096, isr=frozenset(), min_isr=1, epochs={})
+    story.zookeeper.write(Delete(PATH, EXISTS))
+    story.zookeeper.write(Create(PATH, encode(again)))
+    answer = story.changed()
+    assert isinstance(answer, IsrRefused)
+    assert answer.current is not None
+    assert answer.current.state == again
+    assert story.stored == encode(again)
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2, 3])
 def test_an_answer_that_is_lost_is_none(story: Story, answered: int) -> None:
-    answers = story.change(replace(WRITE, version=0 if answered == 0 else 1))
+    answers = story.change(replace(WRITE, version=0 if answered < 2 else 1))
     for _ in range(answered):
         story.zookeeper.answer()
     story.zookeeper.fail(LOST)
