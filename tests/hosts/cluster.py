@@ -119,7 +119,9 @@ class HostedCluster:
     def _run(self, host: Host, module: str, *options: str) -> Process:
         shift_s = self._clocks.get(host, 0)
         environment = {"PYTHONPATH": str(SHIFTED_CLOCK), "CLOCK_SHIFT_S": str(shift_s)} if shift_s else {}
-        return host.run(sys.executable, "-m", module, *options, environment=environment)
+        process = host.run(sys.executable, "-m", module, *options, environment=environment)
+        assert process.pid, "it is found while it lives: `brokers` is asked while hosts lose their power, too"
+        return process
 
     def wait_serving(self, number: int) -> None:
         """As a guardian does, it starts again one whose place is still taken by the session of its life before."""

@@ -42,7 +42,7 @@ def test_one_that_hangs_is_waited_for_once_and_then_but_shortly(monkeypatch: pyt
     monkeypatch.setattr(jvm_module, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(jvm_module, "SILENT_TIMEOUT_S", 0.1)
     hangs = threading.Event()
-    before = threading.active_count()
+    before = threading.enumerate()
     jvm = Jvm()
     with pytest.raises(StartFailed, match="has not answered"):
         jvm.ask(hangs.wait)
@@ -50,10 +50,10 @@ def test_one_that_hangs_is_waited_for_once_and_then_but_shortly(monkeypatch: pyt
     hangs.set()
     assert jvm.ask(hangs.wait) is True
     jvm.close()
-    for thread in threading.enumerate():
-        if thread.name == "asking-spark":
-            thread.join(10)
-    assert threading.active_count() <= before, "abandoned threads end with their answers"
+    asking = [thread for thread in threading.enumerate() if thread.name == "asking-spark" and thread not in before]
+    for thread in asking:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in asking), "abandoned threads end with their answers"
 
 
 def test_the_watch_says_once_that_spark_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
