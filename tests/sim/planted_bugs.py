@@ -638,7 +638,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "give a micro-batch the numbers of the one before",
-        "client/producing/window.py",
+        "engine/client/window.py",
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0, epoch=epoch)\n",
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0)\n",
         ACKED,

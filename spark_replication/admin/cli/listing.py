@@ -20,10 +20,10 @@ from rich.text import Text
 
 from spark_replication.admin.cli.groups import BEGAN, begin
 from spark_replication.client.finding.bootstrap import FORMS
-from spark_replication.client.finding.deadline import BACK_OFF_MAX_S
 from spark_replication.client.finding.settings_file import given_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
 from spark_replication.core.settings_in_force import GivenSettings
+from spark_replication.engine.client.pausing import BACK_OFF_MAX_S
 from spark_replication.errors import ReplicationError
 from spark_replication.process.logs import harmless, harmless_json, harmless_line
 from spark_replication.transport.security.security import Security, read_security

@@ -27,12 +27,13 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import force_setattr
 
-from spark_replication.client.finding.deadline import Deadline, back_off_s, look_again_s
+from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.producing.lane import AT_ONCE, CLOSED, Lane, LeaderLinks, Outgoing
 from spark_replication.client.producing.leaders import Leaders
-from spark_replication.client.producing.window import FailedSend, FixedWindow, Pending, Send, Window
 from spark_replication.core.routing import Route
+from spark_replication.engine.client.pausing import back_off_s, look_again_s
+from spark_replication.engine.client.window import FailedSend, FixedWindow, Pending, Send, Window
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,

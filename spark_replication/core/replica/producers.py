@@ -27,7 +27,7 @@ Rules:
   clock is the log's own: the timestamps of its batches, which never fall. So replicas forget alike, however wrong their
   clocks are.
 - A forgotten producer keeps itself safe: it begins another epoch with batches that it surely never sent, and reports
-  those that it has sent before as maybe written (client.producing.window).
+  those that it has sent before as maybe written (engine.client.window).
 - A batch whose rows may come in another order has a digest of them (storage.format.row_digest), which is remembered in
   place of its CRC, and as long. Only of what an older program stored is there none: a kept producer's batch, which a
   stream's sink sent, is recognised by its count then, so that a micro-batch can be repeated after an upgrade.

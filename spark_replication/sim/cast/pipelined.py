@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from spark_replication.client.producing.window import Send, Window
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import OffsetSpan
+from spark_replication.engine.client.window import Send, Window
 from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream, UnappendedPut
 from spark_replication.engine.ends.puts import numbers_of
 from spark_replication.engine.replica.replica_loop import ReplicaLoop

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from spark_replication.client.producing.window import FixedWindow
+from spark_replication.engine.client.window import FixedWindow
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import TopicPartition

@@ -13,7 +13,7 @@ import pytest
 from spark_replication.admin.cli.groups import begin
 from spark_replication.admin.cli.listing import ENDING_S, REACH, REACH_S, reach_ms, show, watched
 from spark_replication.admin.cli.main import cli
-from spark_replication.client.finding.deadline import BACK_OFF_MAX_S
+from spark_replication.engine.client.pausing import BACK_OFF_MAX_S
 
 COLUMNS = ("setting", "led_by_it", "members")
 ROWS = [["controlled.shutdown.timeout.ms", None, (1, 2)]]

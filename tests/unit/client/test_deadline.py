@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.client.finding.deadline import BACK_OFF_FIRST_S, Deadline, FailedTries, persistently
+from spark_replication.client.finding.deadline import Deadline, FailedTries, persistently
+from spark_replication.engine.client.pausing import BACK_OFF_FIRST_S
 from spark_replication.errors import BrokerNotAvailable, OffsetNotAvailable, ReplicationError, RequestTimedOut
 
 

@@ -16,15 +16,9 @@ from spark_replication.client.finding.bootstrap import (
     ZooKeeperBrokers,
     parse_bootstrap,
 )
-from spark_replication.client.finding.deadline import (
-    BACK_OFF_FIRST_S,
-    BACK_OFF_MAX_S,
-    Deadline,
-    back_off_s,
-    look_again_s,
-    persistently,
-)
+from spark_replication.client.finding.deadline import Deadline, persistently
 from spark_replication.client.finding.routes import Routes
+from spark_replication.engine.client.pausing import BACK_OFF_FIRST_S, BACK_OFF_MAX_S, back_off_s, look_again_s
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from spark_replication.client.producing.window import FailedSend, FixedWindow, Send, Window
+from spark_replication.engine.client.window import FailedSend, FixedWindow, Send, Window
 
 Numbered = list[tuple[str, int | None, bool]]  # names of the sends, sequence, maybe_written
 
