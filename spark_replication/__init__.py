@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from spark_replication.admin.notebook.connected import connect
     from spark_replication.client.asking.admin import Admin
     from spark_replication.client.producing.producer import Producer
-    from spark_replication.client.producing.sender import Identity
     from spark_replication.client.reading.local_reader import LocalReader
     from spark_replication.client.reading.reader import Reader
     from spark_replication.core.moves.moves import Plan
+    from spark_replication.engine.client.numbers import Identity
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.mirror.asking.routing import LeaderTable
     from spark_replication.spark.cluster import SparkCluster
@@ -42,7 +42,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "spark_replication.client.asking.admin",
-    "Identity": "spark_replication.client.producing.sender",
+    "Identity": "spark_replication.engine.client.numbers",
     "LeaderTable": "spark_replication.mirror.asking.routing",
     "LocalCluster": "spark_replication.live.local_cluster",
     "LocalReader": "spark_replication.client.reading.local_reader",

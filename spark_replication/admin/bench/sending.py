@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from spark_replication.admin.bench.programs import answer
 from spark_replication.client.producing.producer import BATCH_BYTES, Producer
-from spark_replication.client.producing.sender import Ack
 from spark_replication.config import settings_from
+from spark_replication.engine.client.sending import Ack
 from spark_replication.model import Scalar
 from spark_replication.transport.security.security import Security, read_security
 

@@ -30,8 +30,8 @@ from spark_replication.admin.bench.ours import our_cluster
 from spark_replication.admin.bench.side import BROKERS, WHOLE
 from spark_replication.admin.bench.zookeeper_view import HEALTHY_TIMEOUT_S
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import Ack
 from spark_replication.client.reading.reader import Reader
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import ReplicationError
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar

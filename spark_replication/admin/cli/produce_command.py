@@ -19,7 +19,7 @@ from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.cli.record_files import FileFormat, format_of, read_batches
 from spark_replication.client.producing.placing import Placing
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import Ack, Acks
+from spark_replication.engine.client.sending import Ack, Acks
 from spark_replication.errors import InvalidRequest
 from spark_replication.storage.format.batches import stored_schema
 from spark_replication.transport.security.security import Security

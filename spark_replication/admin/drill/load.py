@@ -20,7 +20,7 @@ import pyarrow as pa
 import spark_replication as sr
 from spark_replication.admin.drill.figures import Line
 from spark_replication.client.finding.settings_file import read_settings
-from spark_replication.client.producing.sender import Ack
+from spark_replication.engine.client.sending import Ack
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security.security import read_security
 

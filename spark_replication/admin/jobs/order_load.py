@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_replication.client.asking.admin import Admin
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import Ack
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import ReplicationError, TopicAlreadyExists
 
 TOPIC = "orders"

@@ -1,11 +1,8 @@
-"""Lanes to leaders: all partitions that a producer writes to at one broker share a connection to it.
+"""The connections of a producer, one to each leader that it writes to.
 
-A lane is a partition's place on the connection. One loop of the producer asks the lanes' owners for batches, in turn,
-sends them, and hands the answers to the owners: many small batches go in one call. Each owner gets its answers in the
-order of its batches, whatever order they came in.
-
-A connection lives until no lane has been on it for IDLE_S, it breaks, or an owner finds it silent for too long. An
-owner ignores the answers of a lane that it has left.
+One loop of the producer asks the lanes' owners for batches, in turn, sends them, and hands the answers to the owners:
+many small batches go in one call. A connection lives until no lane has been on it for IDLE_S, it breaks, or an owner
+finds it silent for too long. The loop calls owners without holding any lock.
 """
 
 from __future__ import annotations
@@ -15,14 +12,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from spark_replication.client.finding.connecting import opened
 from spark_replication.core.routing import Route
+from spark_replication.engine.client.lanes import AT_ONCE, Lane, LeaderStreams, Outgoing, Owner
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
@@ -37,11 +34,9 @@ from spark_replication.messages.lane import (
     PutAnswer,
     PutAnswersFrame,
     PutFrame,
-    StreamFrame,
     ThrottledFrame,
     WelcomeFrame,
 )
-from spark_replication.messages.records import BatchMetadata
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.format.batches import schema_to_bytes, serialized
 from spark_replication.transport.security.security import Security
@@ -53,81 +48,7 @@ SEND_BYTES = 1 << 20  # several batches go in one call, as long as they are smal
 ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an error
 # A broker that says how long it waits may say so again this much later.
 TOLD_AGAIN_S = 1.0
-AT_ONCE = 0.0  # for Lane.ask_at
 CLOSED = "this producer is closed: open another"
-
-
-class Outgoing(NamedTuple):
-    #: Sent as one batch.
-    sends: list[pa.RecordBatch]
-    metadata: BatchMetadata
-
-
-class Owner(Protocol):
-    """Whoever sends over a lane. The loop calls it, without holding any lock."""
-
-    def next_batch(self, lane: Lane) -> Outgoing | None:
-        """The batch to send now: the time that the owner gave to `ask_at` has come. None if there is none to send."""
-
-    def answered(self, lane: Lane, answers: list[PutAnswer]) -> None:
-        """Take one answer a batch, in the order of the batches."""
-
-    def ended(self, lane: Lane, error: ReplicationError) -> None:
-        """The connection has ended, for this reason. This is the last call for a lane. It is not made for a lane that
-        was left before."""
-
-
-class Lane:
-    """The place of one partition on a connection, in one producer epoch."""
-
-    def __init__(self, link: LeaderLink, route: Route, schema: pa.Schema, epoch: int, owner: Owner) -> None:
-        self.route = route
-        self.schema = schema
-        self.epoch = epoch
-        self.owner = owner
-        #: When the owner is asked for a batch next. The owner guards it.
-        self.asked_at_s = math.inf
-        self._link = link
-        #: The numbers of the batches whose answers were not handed on yet, in order.
-        self._owed: deque[int] = deque()
-        #: Answers, by number, that came before the answer to an earlier batch.
-        self._early: dict[int, PutAnswer] = {}
-
-    @property
-    def heard_s(self) -> float:
-        """When anything was last received from the leader, for any lane."""
-        return self._link.heard_s
-
-    @property
-    def waits_for(self) -> str:
-        """What the leader said that it waits for, if it still does."""
-        why, until_s = self._link.throttled
-        return why if time.monotonic() < until_s else ""
-
-    def abandon(self, why: str) -> None:
-        """Give up the whole connection, for all of its lanes."""
-        self._link.abandon(why)
-
-    def ask_at(self, at_s: float) -> None:
-        """Have the owner asked for a batch at this time, unless it is asked sooner. Each asking needs another call."""
-        if at_s < self.asked_at_s:
-            self.asked_at_s = at_s
-            self._link.ask_at(at_s, self)
-
-    def leave(self) -> None:
-        self._link.leave(self)
-
-    def sends(self, number: int) -> None:
-        self._owed.append(number)
-
-    def in_order(self, answer: PutAnswer) -> list[PutAnswer]:
-        """Take an answer, and return the answers that are next in order."""
-        self._early[answer.number] = answer
-        found = []
-        while self._owed and (first := self._early.pop(self._owed[0], None)) is not None:
-            self._owed.popleft()
-            found.append(first)
-        return found
 
 
 class LeaderLink:
@@ -156,6 +77,10 @@ class LeaderLink:
         self.throttled = "", 0.0
 
     # From any thread.
+
+    def waits_for(self, now_s: float) -> str:
+        why, until_s = self.throttled
+        return why if now_s < until_s else ""
 
     def enter(self, lane: Lane) -> None:
         self._loop.post(partial(self._enter, lane))
@@ -285,9 +210,7 @@ class LeaderConnection(Connected):
         self._channel = channel
         self._receiver = receiver
         self._batch_bytes_max = welcome.batch_bytes_max
-        self._streams: dict[tuple[str, pa.Schema], int] = {}
-        self._number = 0
-        self._owing: dict[int, Lane] = {}  # the lane of each unanswered batch, by number
+        self._streams = LeaderStreams()
         #: Answers that this side gives, after the turn: an owner is not called within a call of it.
         self._refused: list[PutAnswer] = []
 
@@ -322,10 +245,7 @@ class LeaderConnection(Connected):
         outgoing = lane.owner.next_batch(lane)
         if outgoing is None:
             return 0
-        number = self._number
-        self._number += 1
-        self._owing[number] = lane
-        lane.sends(number)
+        number = self._streams.sends(lane)
         try:
             parts, size = self._put(stream, number, outgoing)
         except Exception as error:  # noqa: BLE001 (memory may be short, or a column be one that Arrow cannot write)
@@ -350,15 +270,13 @@ class LeaderConnection(Connected):
 
     def _stream(self, lane: Lane) -> int | None:
         """The stream of the lane's topic and schema. None: there are too many, and no lane can enter any more."""
-        key = (lane.route.topic_id, lane.schema)
-        stream = self._streams.get(key)
-        if stream is None:
-            if len(self._streams) == STREAMS_MAX:
-                self._link.no_more_streams()
-                return None
-            stream = self._streams[key] = len(self._streams)
-            frame = StreamFrame(stream=stream, topic=lane.route.topic, topic_id=lane.route.topic_id)
-            self.outbox.put(encoded(frame, schema_to_bytes(lane.schema)))
+        found = self._streams.stream(lane)
+        if found is None:
+            self._link.no_more_streams()
+            return None
+        stream, opening = found
+        if opening is not None:
+            self.outbox.put(encoded(opening, schema_to_bytes(lane.kind)))
         return stream
 
     # Answers
@@ -380,15 +298,9 @@ class LeaderConnection(Connected):
                 case _:
                     raise InvalidRequest(f"a broker answers batches, and does not send {type(frame).__name__}")
 
-    def _hand_on(self, answers: tuple[PutAnswer, ...] | list[PutAnswer]) -> None:
-        ready: dict[Lane, list[PutAnswer]] = {}
-        for answer in answers:
-            lane = self._owing.pop(answer.number, None)
-            if lane is None:
-                raise InvalidRequest(f"the broker answered batch {answer.number}, which is not owed")
-            ready.setdefault(lane, []).extend(lane.in_order(answer))
-        for lane, found in ready.items():
-            if found and self._link.has(lane):
+    def _hand_on(self, answers: Sequence[PutAnswer]) -> None:
+        for lane, found in self._streams.answered(answers):
+            if self._link.has(lane):
                 lane.owner.answered(lane, found)
 
     def ended(self, error: OSError | ReplicationError) -> None:

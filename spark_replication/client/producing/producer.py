@@ -21,9 +21,11 @@ from spark_replication.client.finding.own_process import OwnProcess
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.producing.placing import Placing, Rounds
 from spark_replication.client.producing.rows import Rows, one_batch
-from spark_replication.client.producing.sender import Ack, Acks, Identity, Sender, SenderSettings, number_within
+from spark_replication.client.producing.sender import Sender
 from spark_replication.client.producing.senders import Senders, closing_with
 from spark_replication.core.replica.producers import REMEMBERED
+from spark_replication.engine.client.numbers import Identity, number_within
+from spark_replication.engine.client.sending import Ack, Acks, SenderSettings
 from spark_replication.errors import (
     ClientClosed,
     InvalidRequest,

@@ -18,7 +18,9 @@ from spark_replication.client.finding.own_process import OwnProcess
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.producing.lane import CLOSED, LeaderLinks
 from spark_replication.client.producing.leaders import Leaders
-from spark_replication.client.producing.sender import Ack, Identity, Sender, SenderSettings
+from spark_replication.client.producing.sender import Sender
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack, SenderSettings
 from spark_replication.errors import ClientClosed, Overloaded, ReplicationError
 from spark_replication.model import TopicPartition
 

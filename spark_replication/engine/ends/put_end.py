@@ -37,7 +37,7 @@ from spark_replication.engine.ends.slow_disks import SlowDisks
 from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError, without_frames
-from spark_replication.messages.lane import STREAMS_MAX, PutFrame
+from spark_replication.messages.lane import STREAMS_MAX, PutAnswer, PutFrame
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
@@ -83,6 +83,20 @@ class PendingPut:
         if self.outcome is None:
             self.outcome = outcome
             self._end.filled(self)
+
+    def told(self) -> PutAnswer:
+        """What the producer is told."""
+        outcome = self.outcome
+        assert outcome is not None
+        if isinstance(outcome, OffsetSpan):
+            return PutAnswer(number=self.number, base_offset=outcome.base_offset, last_offset=outcome.last_offset)
+        return PutAnswer(
+            number=self.number,
+            error=outcome.code,
+            message=outcome.message,
+            retriable=outcome.retriable,
+            maybe_written=outcome.maybe_written,
+        )
 
 
 class UnappendedPut:

@@ -64,8 +64,8 @@ class Client(Process):
     def start(self) -> None:
         raise NotImplementedError
 
-    def reload(self, topic: str) -> None:
-        """Ask any broker for metadata, and learn from its answer once that comes."""
+    def reload(self, topic: str, then: Callable[[], None] = lambda: None) -> None:
+        """Ask any broker for metadata, and learn from its answer if that comes, and do this."""
         living = self.cluster.brokers()
         if not living:
             return
@@ -76,6 +76,7 @@ class Client(Process):
 
             def told() -> None:
                 self.routing = learned(self.routing, metadata, [topic])
+                then()
 
             self.cluster.network.send(broker.name, self.name, "metadata", told, to=self)
 

@@ -1,12 +1,13 @@
-"""Pipelining producers: the production window, and the production end in the broker, over simulated connections.
+"""Pipelining producers: the sending machine and its lanes, and the production end in the broker, over simulated
+connections.
 
-As in client.producing.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends
-again what is left, over the connection to its leader that an earlier lane has left there, if that is still open.
+What carries the lanes in the product (`client.producing.lane`) is a socket and a loop. Here it is two streams, which
+break as sockets do. A leader is found as `client.finding.leaders` finds it: by what some broker tells.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -16,32 +17,27 @@ from crc32c import crc32c
 
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import OffsetSpan
-from spark_replication.engine.client.window import Send, Window
+from spark_replication.core.routing import Route
+from spark_replication.engine.client.lanes import Lane, LeaderStreams, Outgoing
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack, SenderSettings, Sending, Settled
+from spark_replication.engine.client.window import Send
 from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream, UnappendedPut
 from spark_replication.engine.ends.puts import numbers_of
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
-from spark_replication.errors import (
-    BatchTooLarge,
-    OutOfOrderSequence,
-    Overloaded,
-    ReplicationError,
-    UnknownProducerId,
-)
-from spark_replication.messages.lane import PutFrame
-from spark_replication.messages.records import BatchMetadata
+from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, ClientClosed, Overloaded, ReplicationError
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.lane import PutAnswer, PutFrame
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.judges.story import digest_of
 from spark_replication.sim.world.network import Stream
-from spark_replication.sim.world.world import World
+from spark_replication.sim.world.world import InvariantBroken, World
 from spark_replication.storage.format.batches import topic_schema
 
 TICK_MS = (8, 40)
-RETRY_MS = (10, 60)
-STALL_MS = 200
-DEADLINE_MS = 900
 SENDS_PROBABILITY = 0.1  # at a tick
 SENDS_TOGETHER_MAX = 4
 IN_FLIGHT_MAX = 6
@@ -55,8 +51,20 @@ ANSWERED_MS = 500  # so long a broker waits for followers before it answers that
 KEPT_BYTES_MAX = 1 << 20
 LEFT_MS = (1, 60)
 IDLE_MS = 600  # so long a connection outlives its last lane
+NOTICED_MS = (20, 120)  # so soon it is known that nobody is there any more
+ASK_MS = 80  # so long a broker has to say who leads
 TOO_LARGE = b"too large"
 FIRST_ID = 1_000  # the ids of other producers are lower
+SETTINGS = SenderSettings(
+    acks="all",
+    deadline_ms=900,
+    in_flight_batches_max=IN_FLIGHT_MAX,
+    in_flight_bytes_max=1 << 20,
+    linger_ms=5,
+    batch_bytes=0,
+    stall_s=0.2,
+    silence_s_max=0.4,
+)
 
 
 class BrokerEnd(PutEnd):
@@ -64,8 +72,8 @@ class BrokerEnd(PutEnd):
 
     large_bytes_min = LARGE_BYTES
 
-    def __init__(self, connection: Connection, client: Client) -> None:
-        leader, world = connection.leader, client.world
+    def __init__(self, connection: Connection, leader: BrokerProcess, client: Pipeline) -> None:
+        world = client.world
         super().__init__(
             leader.loop.partition,
             self._prepared,
@@ -79,6 +87,7 @@ class BrokerEnd(PutEnd):
             wake=lambda: world.after(0, "answers are known", connection.tell, on=leader),
         )
         self._connection = connection
+        self._leader = leader
         self._world = world
         self._checkers = client.cluster.checkers
 
@@ -90,7 +99,7 @@ class BrokerEnd(PutEnd):
             raise BatchTooLarge("it is too large")
         if self._world.chance(OVERLOADED_PROBABILITY):
             raise Overloaded("too many appends wait: retry later")
-        head = topic_schema(self._connection.leader.loop.config(stream.topic)).head
+        head = topic_schema(self._leader.loop.config(stream.topic)).head
         numbers = numbers_of(frame.batch)
         digest = digest_of(content) if numbers.pop("any_order") else 0
         return PreparedBatch(1, content, frame.crc, head, **numbers, digest=digest)
@@ -100,13 +109,14 @@ class BrokerEnd(PutEnd):
         super().produce(put, batch, replica)
         if replica.log.log_end > offset:  # it was not there already
             self._world.counts["pipelined"] += 1
-            self._checkers.appended(self._connection.leader.broker, replica, offset, batch.schema)
+            self._checkers.appended(self._leader.broker, replica, offset, batch.schema)
 
     def filled(self, answer: PendingPut) -> None:
         if isinstance(answer.outcome, OffsetSpan):
             sent = self._connection.sent[answer.number]
-            replica = self._connection.leader.loop.partition(sent.target).unguarded
+            replica = self._leader.loop.partition(sent.target).unguarded
             self._checkers.acknowledged(replica, answer.outcome.base_offset, sent.content)
+            sent.sender.stored.add((answer.outcome.base_offset, sent.content))
         super().filled(answer)
 
 
@@ -129,48 +139,95 @@ class SimulatedAside:
 
 
 class Sent(NamedTuple):
-    lane: Lane
+    sender: Sender
     target: TopicPartition
     content: bytes
-    sequence: int
 
 
 class Connection:
-    """A connection to one broker process."""
+    """A connection to one broker process, or to where one was: nobody answers there. What carries the lanes in the
+    product is a socket and a loop, and breaks as this does."""
 
-    def __init__(self, client: Pipeline, leader: BrokerProcess) -> None:
-        network = client.cluster.network
+    def __init__(self, client: Pipeline, leader: BrokerProcess | None) -> None:
         self.leader = leader
-        #: Whether nothing was lost on it.
-        self.open = True
-        #: When its last lane was given up.
-        self.left_ms = 0
+        self.heard_s = 0.0
+        #: Whether lanes can no longer enter.
+        self.over = False
         #: By number.
         self.sent: list[Sent] = []
         self._client = client
         self._world = client.world
-        self._forth = Stream(client.world, network, client.name, leader.name, leader)
-        self._back = Stream(client.world, network, leader.name, client.name, client)
-        self._end = BrokerEnd(self, client)
-        self._streams: dict[tuple[str, str], int] = {}  # by topic and topic id
+        self._lanes: dict[Lane, None] = {}
+        self._left_ms = 0
+        self._streams = LeaderStreams()
+        self._is_whole = True  # nothing was lost on it
+        if leader is not None:
+            network = client.cluster.network
+            self._forth = Stream(client.world, network, client.name, leader.name, leader)
+            self._back = Stream(client.world, network, leader.name, client.name, client)
+            self._end = BrokerEnd(self, leader, client)
+        self._look_again()
 
-    def send(self, lane: Lane, target: TopicPartition, content: bytes, metadata: BatchMetadata) -> None:
-        assert metadata.sequence is not None
-        key = target.topic, lane.topic_id
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = len(self._streams)
-            self._say("stream", partial(self._end.opened, stream, *key, None), key)
-        frame = PutFrame(stream=stream, number=len(self.sent), crc=crc32c(content), batch=metadata)
-        self.sent.append(Sent(lane, target, content, metadata.sequence))
+    # What lanes need
+
+    def waits_for(self, _now_s: float) -> str:
+        return ""
+
+    def enter(self, lane: Lane) -> None:
+        self._lanes[lane] = None
+
+    def leave(self, lane: Lane) -> None:
+        self._lanes.pop(lane, None)
+        self._left_ms = self._world.now_ms
+
+    def ask_at(self, at_s: float, lane: Lane) -> None:
+        self._client.at(at_s, "sends", partial(self._send_next, lane))
+
+    def abandon(self, why: str) -> None:
+        self._client.at(0, "abandons a connection", partial(self._ended, f"{why}: retry"))
+
+    # In the client
+
+    def _look(self) -> None:
+        """The end of a process breaks its connections. A lost message breaks this one, and nobody is told."""
+        if self.leader is None or not self.leader.alive:
+            self._ended("nobody is there: retry")
+        elif not self._lanes and self._world.now_ms >= self._left_ms + IDLE_MS:
+            self._ended("nobody sends over it")
+        if not self.over:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._world.after(self._world.between(*NOTICED_MS), "looks at a connection", self._look, on=self._client)
+
+    def _ended(self, why: str) -> None:
+        if self.over:
+            return
+        self.over = True
+        if self.leader is not None:  # the broker hears of it
+            self._world.after(self._world.between(*LEFT_MS), "a connection has ended", self._end.closed, on=self.leader)
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes:
+            lane.owner.ended(lane, BrokerNotAvailable(why, maybe_written=True))
+
+    def _send_next(self, lane: Lane) -> None:
+        outgoing = lane.owner.next_batch(lane) if self.leader is not None and lane in self._lanes else None
+        if outgoing is None:
+            return
+        found = self._streams.stream(lane)
+        assert found is not None, "few streams are open over it"
+        stream, opening = found
+        if opening is not None:
+            self._say("stream", partial(self._end.opened, stream, opening.topic, opening.topic_id, None), opening.topic)
+        (content,) = outgoing.sends
+        metadata = outgoing.metadata
+        frame = PutFrame(stream=stream, number=self._streams.sends(lane), crc=crc32c(content), batch=metadata)
+        assert isinstance(lane.owner, Sender)
+        self.sent.append(Sent(lane.owner, TopicPartition(lane.route.topic, lane.route.partition), content))
         self._say("put", lambda: self._came(frame, content), (content, metadata.epoch, metadata.sequence))
 
-    def leave(self) -> None:
-        """The client connects elsewhere. The broker hears of it."""
-        self._world.after(self._world.between(*LEFT_MS), "a connection has ended", self._end.closed, on=self.leader)
-
     def _say(self, what: str, action: Callable[[], None], about: object) -> None:
-        self.open = self.open and self._forth.send(what, action, about=about)
+        self._is_whole = self._is_whole and self._forth.send(what, action, about=about)
 
     # In the broker
 
@@ -182,167 +239,164 @@ class Connection:
 
     def tell(self) -> None:
         self._end.expire()
-        known = [(self.sent[each.number], each.outcome) for each in self._end.take_known()]
-        if known:
-            about = [(sent.content, outcome) for sent, outcome in known]
-            self.open = self.open and self._back.send("puts are answered", lambda: self._told(known), about=about)
+        answers = [each.told() for each in self._end.take_known()]
+        if answers:
+            self._is_whole = self._is_whole and self._back.send(
+                "puts are answered", lambda: self._told(answers), about=[answer.error for answer in answers]
+            )
 
     # In the client
 
-    def _told(self, known: Sequence[tuple[Sent, OffsetSpan | ReplicationError | None]]) -> None:
-        for sent, outcome in known:
-            assert outcome is not None
-            self._client.answered(sent, outcome)
+    def _told(self, answers: Sequence[PutAnswer]) -> None:
+        if self.over:
+            return
+        for answer in answers:
+            if answer.error != NONE:
+                self._world.counts[f"refused_{answer.error}"] += 1
+        self.heard_s = self._world.now_ms / 1_000
+        for lane, found in self._streams.answered(answers):
+            if lane in self._lanes:
+                lane.owner.answered(lane, found)
 
 
-class Lane:
-    """What one epoch of the window sends on a connection. Answers are handed on in the order of the batches."""
+class Sender:
+    """As client.producing.sender: the machine, what it needs, and what happens to it. It finds its leader as
+    client.producing.leaders does."""
 
-    def __init__(self, connection: Connection, topic_id: str, epoch: int) -> None:
-        self.connection = connection
-        self.topic_id = topic_id
-        self.epoch = epoch
-        self.owed: deque[int] = deque()
-        self.early: dict[int, OffsetSpan | ReplicationError] = {}
+    def __init__(self, client: Pipeline, target: TopicPartition, identity: Identity, *, is_fixed: bool) -> None:
+        self._client = client
+        self._world = client.world
+        self._target = target
+        self._is_stale = True
+        self._asked: object = None
+        self._sending = Sending(target, self, identity, SETTINGS, lambda: self._now_s, is_fixed=is_fixed)
+        #: What brokers have acknowledged, by its place.
+        self.stored: set[tuple[int, bytes]] = set()
 
+    @property
+    def _now_s(self) -> float:
+        return self._world.now_ms / 1_000
 
-class Pipeline(Client):
-    """One producer that writes to one partition at a time. A subclass gives it a window (`_begin`), and calls `_look`
-    again and again."""
+    @property
+    def is_idle(self) -> bool:
+        return not self._sending.window
 
-    #: As in BatchMetadata.
-    any_order = False
-    _target: TopicPartition | None = None
+    @property
+    def is_over(self) -> bool:
+        return self._sending.is_over
 
-    def _begin(self, producer: int, window: Window[None]) -> None:
-        self._id = producer
-        self._window = window
-        self._lane: Lane | None = None
-        self._connections: dict[BrokerProcess, Connection] = {}
-        self._not_before_ms = 0
-        self._progress_ms = 0
-
-    def _add(self, content: bytes) -> bool:
-        """Add a batch to the window. False if there is no room for it."""
-        send: Send[None] = Send(
+    def send(self, content: bytes) -> bool:
+        """False if there is no room for it."""
+        send: Send[Ack] = Send(
             batch=content,
             kind=None,
             rows=1,
             bytes=len(content),
-            deadline_s=(self.world.now_ms + DEADLINE_MS) / 1000,
+            deadline_s=self._now_s + SETTINGS.deadline_ms / 1_000,
             future=Future(),
         )
-        if not self._window.has_room(send):
-            return False
-        self._window.add(send, self.world.now_ms / 1000)
-        self._window.close_last()
-        return True
+        has_room = self._sending.window.has_room(send)
+        if has_room:
+            self._settle(self._sending.add(send))
+        return has_room
 
-    def _look(self) -> None:
-        self._expire()
-        self._look_at_lane()
-        self._pump()
+    def close(self) -> None:
+        self._settle(self._sending.given_up(ClientClosed("another producer begins")))
 
-    def _expire(self) -> None:
-        self._window.expire(self.world.now_ms / 1000)
-        if self._lane is not None and self._lane.epoch != self._window.epoch:
-            self._give_up()
-
-    def _look_at_lane(self) -> None:
-        """Give a lane up if answers stay away because the stream has broken, or the leader is gone, or is another."""
-        assert self._target is not None
-        if self._lane is None or self.world.now_ms - self._progress_ms < STALL_MS:
-            return
-        connection = self._lane.connection
-        self.reload(self._target.topic)
-        self._progress_ms = self.world.now_ms
-        is_broken = not connection.open or not connection.leader.alive
-        if is_broken or self.leader_of(self._target) is not connection.leader:
-            if is_broken:
-                self._leave(connection)
-            self._give_up()
-
-    def _leave(self, connection: Connection) -> None:
-        del self._connections[connection.leader]
-        connection.leave()
-
-    def _give_up(self) -> None:
-        if self._lane is not None:
-            self._lane.connection.left_ms = self.world.now_ms
-            self._lane = None
-        self._window.interrupted()
-
-    def _connection_to(self, leader: BrokerProcess) -> Connection:
-        """The present connection, or a new one. No lane is on any: those to other leaders end once they are idle."""
-        for connection in list(self._connections.values()):
-            is_idle = self.world.now_ms >= connection.left_ms + IDLE_MS
-            if not connection.open or (is_idle and connection.leader is not leader):
-                self._leave(connection)
-        if leader not in self._connections:
-            self._connections[leader] = Connection(self, leader)
-        return self._connections[leader]
-
-    def _pump(self) -> None:
-        """Send all that may go."""
-        assert self._target is not None
-        if self._lane is None and self._window and self.world.now_ms >= self._not_before_ms:
-            leader = self.leader_of(self._target)
-            if leader is None:
-                self.reload(self._target.topic)
-                return
-            topic_id = self.routing.route(*self._target).topic_id
-            self._lane = Lane(self._connection_to(leader), topic_id, self._window.epoch)
-            self._progress_ms = self.world.now_ms
-        lane = self._lane
-        while lane is not None and lane.connection.open and self._window.next_unsent is not None:
-            pending = self._window.send_next()
-            assert pending.sequence is not None, "it has been sent"
-            self._transmit(lane, self._target, pending.sends[0].batch, pending.sequence)
-
-    def _transmit(self, lane: Lane, target: TopicPartition, content: bytes, sequence: int) -> None:
-        metadata = BatchMetadata(
-            producer=self._id,
-            epoch=lane.epoch,
-            sequence=sequence,
-            partition=target.partition,
-            acks="all",
-            any_order=self.any_order,
-        )
-        lane.owed.append(sequence)
-        lane.connection.send(lane, target, content, metadata)
-
-    # Answers
-
-    def answered(self, sent: Sent, outcome: OffsetSpan | ReplicationError) -> None:
-        lane = sent.lane
-        lane.early[sent.sequence] = outcome
-        while self._lane is lane and lane.owed and lane.owed[0] in lane.early:
-            self._progress_ms = self.world.now_ms
-            first = lane.early.pop(lane.owed.popleft())
-            if isinstance(first, OffsetSpan):
-                self._window.acknowledged()
-                self._acknowledged()
+    def _settle(self, settled: Settled) -> None:
+        for send, outcome in settled:
+            if not isinstance(outcome, Ack):
+                self._client.has_failed(send.batch, outcome)
+            elif (outcome.base_offset, send.batch) in self.stored:
+                self._client.was_acknowledged()
             else:
-                self._refused(first)
-        self._pump()
+                raise InvariantBroken(
+                    "producers_are_told_their_own",
+                    f"{self._client.name}: {send.batch!r} is said to be at {outcome.base_offset}",
+                )
 
-    def _acknowledged(self) -> None:
+    # What the machine needs
+
+    def known(self) -> Route | None:
+        return None if self._is_stale else self._latest()
+
+    def _latest(self) -> Route:
+        try:
+            return self._client.routing.route(*self._target)
+        except ReplicationError:
+            self._is_stale = True
+            raise
+
+    def stale(self, _route: Route) -> None:
+        self._is_stale = True
+
+    def ask(self, _by_s: float) -> None:
+        """Ask some broker. It may not answer, or may not know."""
+        asked = self._asked = object()
+
+        def told(error: ReplicationError | None) -> None:
+            if self._asked is not asked:
+                return
+            self._asked, self._is_stale = None, error is not None
+            self._settle(self._sending.found(error or self._leader()))
+
+        nobody = BrokerNotAvailable("no broker has answered")
+        self._client.reload(self._target.topic, lambda: told(None))
+        self._world.after(ASK_MS, "has asked for long enough", lambda: told(nobody), on=self._client)
+
+    def _leader(self) -> Route | ReplicationError:
+        try:
+            return self._latest()
+        except ReplicationError as error:
+            return error
+
+    def lane(self, route: Route, kind: Any, epoch: int) -> Lane:
+        return self._client.lane(self, route, kind, epoch)
+
+    def look_at(self, at_s: float) -> None:
+        self._client.at(at_s, "looks after its batches", lambda: self._settle(self._sending.look(at_s)))
+
+    # What connections tell it
+
+    def next_batch(self, lane: Lane) -> Outgoing | None:
+        return self._sending.next_batch(lane)
+
+    def answered(self, lane: Lane, answers: list[PutAnswer]) -> None:
+        self._settle(self._sending.answered(lane, answers))
+
+    def ended(self, lane: Lane, error: ReplicationError) -> None:
+        self._settle(self._sending.ended(lane, error))
+
+
+class Pipeline(Client):
+    """One producer that writes to one partition at a time. A subclass says to which (`_begin`)."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        super().__init__(name, cluster)
+        self._connections: dict[tuple[str, int], Connection] = {}
+
+    def _begin(self, target: TopicPartition, identity: Identity, *, is_fixed: bool = False) -> Sender:
+        return Sender(self, target, identity, is_fixed=is_fixed)
+
+    def at(self, at_s: float, what: str, action: Callable[[], None]) -> None:
+        """Do this once that time has come, and not within what is done now."""
+        self.world.after(max(0, math.floor(at_s * 1_000) + 1 - self.world.now_ms), what, action, on=self)
+
+    def lane(self, sender: Sender, route: Route, kind: Any, epoch: int) -> Lane:
+        key = (route.address, route.replication_port)
+        connection = self._connections.get(key)
+        if connection is None or connection.over:
+            leader = self.cluster.find(route.leader, self.routing.brokers[route.leader].port)
+            connection = self._connections[key] = Connection(self, leader)
+        lane = Lane(connection, route, kind, epoch, sender)
+        connection.enter(lane)
+        return lane
+
+    def was_acknowledged(self) -> None:
         """A batch is stored, and its answer has come."""
 
-    def _refused(self, error: ReplicationError) -> None:
-        self.world.counts[f"refused_{error.code}"] += 1
-        self._window.refused(
-            retriable=error.retriable,
-            out_of_order=isinstance(error, OutOfOrderSequence),
-            forgotten=isinstance(error, UnknownProducerId),
-            of_content=isinstance(error, BatchTooLarge),
-            maybe_written=error.maybe_written,
-        )
-        self._give_up()
-        if error.stale_routes and self._target is not None:
-            self.reload(self._target.topic)
-        if error.retriable:
-            self._not_before_ms = self.world.now_ms + self.world.between(*RETRY_MS)
+    def has_failed(self, content: bytes, error: ReplicationError) -> None:
+        """A batch has failed for good."""
 
 
 class PipelinedProducer(Pipeline):
@@ -351,54 +405,65 @@ class PipelinedProducer(Pipeline):
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(f"w{number}", cluster)
+        #: What it was told is not written.
+        self.unwritten: set[bytes] = set()
+        self._target: TopicPartition | None = None
+        self._sender: Sender | None = None
         self._last_is_stored = False
         self._number = number
         self._lives = 0
-        self._begin_life()
-
-    def _begin_life(self) -> None:
-        self._begin(
-            FIRST_ID * (self._number + 1) + self._lives,
-            Window(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, batch_bytes=0),
-        )
-        self._lives += 1
+        self._id = 0
         self._sends = 0
 
     def start(self) -> None:
         self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
 
+    def _begin_life(self, target: TopicPartition) -> Sender:
+        if self._sender is not None:
+            self._sender.close()
+        self._target = target
+        self._id = FIRST_ID * (self._number + 1) + self._lives
+        self._lives += 1
+        self._sends = 0
+        self._sender = self._begin(target, Identity(producer=self._id))
+        return self._sender
+
     def _tick(self) -> None:
         there = self.cluster.topics()
-        if self._target not in there and there:
-            self._begin_life()
-            self._target = there[self._number % len(there)]
-        if self._target in there:
-            self._send_some()
-            self._look()
+        sender = self._sender
+        if there and (sender is None or self._target not in there):
+            sender = self._begin_life(there[self._number % len(there)])
+        if sender is not None and self._target is not None and self._target in there:
+            self._send_some(sender, self._target)
         if not self.is_through:
             self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
 
     @property
     def is_through(self) -> bool:
-        return self.stopped and not self._window and (self._last_is_stored or not self.cluster.topics())
+        is_answered = self._sender is None or self._sender.is_idle
+        return self.stopped and is_answered and (self._last_is_stored or not self.cluster.topics())
 
-    def _acknowledged(self) -> None:
+    def was_acknowledged(self) -> None:
         self._last_is_stored = self.stopped
 
-    def _send_some(self) -> None:
+    def has_failed(self, content: bytes, error: ReplicationError) -> None:
+        if not error.maybe_written:
+            self.unwritten.add(content)
+
+    def _send_some(self, sender: Sender, target: TopicPartition) -> None:
         if self.stopped:
-            if not self._window and not self._last_is_stored:
-                self._add(b"w%d.%d" % (self._id, self._sends))
+            if sender.is_idle and not self._last_is_stored:
+                sender.send(b"w%d.%d" % (self._id, self._sends))
                 self._sends += 1
             return
         if not self.world.chance(SENDS_PROBABILITY):
             return
-        if not self._window and self.world.chance(ANOTHER_PROBABILITY):
-            self._begin_life()
+        if sender.is_idle and self.world.chance(ANOTHER_PROBABILITY):
+            sender = self._begin_life(target)
         for _ in range(self.world.between(1, SENDS_TOGETHER_MAX)):
             kind = TOO_LARGE if self.world.chance(TOO_LARGE_PROBABILITY) else b""
             if self.world.chance(LARGE_PROBABILITY):
                 kind = b"." * LARGE_BYTES + kind
-            if not self._add(b"w%d.%d%s" % (self._id, self._sends, kind)):
+            if not sender.send(b"w%d.%d%s" % (self._id, self._sends, kind)):
                 return
             self._sends += 1

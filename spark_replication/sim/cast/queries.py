@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from spark_replication.engine.client.window import FixedWindow
+from spark_replication.engine.client.numbers import Identity
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.clients import Client, Cluster
-from spark_replication.sim.cast.pipelined import IN_FLIGHT_MAX, TICK_MS, Pipeline
+from spark_replication.sim.cast.pipelined import TICK_MS, Pipeline, Sender
 from spark_replication.sim.judges.story import ATTEMPT
 
 TASKS = 2
@@ -60,39 +60,26 @@ class Attempt(Pipeline):
         """`done` is called once, whatever the outcome."""
         super().__init__(name, cluster)
         self._target = target
+        self._append = append
         self._done = done
-        self._is_over = self.is_written = self.is_refused = False
-        self.any_order = append.any_order
-        self._fixed: FixedWindow[None] = FixedWindow(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, epoch=append.epoch)
-        self._begin(append.producer, self._fixed)
-        for content in append.contents:
-            self._add(content)
+        self.is_written = self.is_refused = False
 
     def start(self) -> None:
-        self._tick()
+        identity = Identity(producer=self._append.producer, epoch=self._append.epoch, any_order=self._append.any_order)
+        sender = self._begin(self._target, identity, is_fixed=True)
+        for content in self._append.contents:
+            sender.send(content)
+        self._tick(sender)
 
-    def _tick(self) -> None:
-        if self._target not in self.cluster.topics():
-            self._end()
-        if not self._is_over:
-            self._look()
-            self._look_whether_over()
-            self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
-
-    def _look_whether_over(self) -> None:
-        if self._fixed.over or not self._fixed:
-            self.is_written = not self._fixed.over
-            self._end()
-
-    def _end(self) -> None:
-        if not self._is_over:
-            self._is_over = True
+    def _tick(self, sender: Sender) -> None:
+        if self._target not in self.cluster.topics() or sender.is_idle:
+            self.is_written = sender.is_idle and not sender.is_over
             self._done(self)
+        else:
+            self.world.after(self.world.between(*TICK_MS), "looks", lambda: self._tick(sender), on=self)
 
-    def _refused(self, error: ReplicationError) -> None:
-        super()._refused(error)
-        self.is_refused = isinstance(error, InvalidProducerEpoch)
-        self._look_whether_over()
+    def has_failed(self, content: bytes, error: ReplicationError) -> None:
+        self.is_refused |= isinstance(error, InvalidProducerEpoch)
 
 
 class Query(Client):

@@ -101,6 +101,7 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _routes,
         _mirrored,
         _producers_are_through,
+        _unwritten_is_unwritten,
         _queries_are_through,
         _readers_are_through,
     ):
@@ -114,6 +115,17 @@ def _producers_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
     for producer in cluster.pipelined:
         if not producer.is_through:
             return "producers_get_on", f"{producer.name} has a batch that is not acknowledged"
+    return None
+
+
+def _unwritten_is_unwritten(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """Whoever was told that a batch is not written may send it anew. Where an election from outside has begun another
+    history, a log may come back that nobody knew of."""
+    unwritten = {content for producer in cluster.pipelined for content in producer.unwritten}
+    for story in cluster.checkers.stories():
+        for offset, record in enumerate(story.committed if story.since == 0 else ()):
+            if record is not None and record.content in unwritten:
+                return "unwritten_is_unwritten", f"{story.partition}: {record.content!r} is at {offset}"
     return None
 
 

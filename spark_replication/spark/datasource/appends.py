@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spark_replication.client.producing.sender import Identity
+from spark_replication.engine.client.numbers import Identity
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 
 APPENDS_MAX = 200  # of a producer to a partition

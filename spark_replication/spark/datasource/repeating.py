@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from spark_replication.client.producing.sender import Identity
+from spark_replication.engine.client.numbers import Identity
 from spark_replication.errors import InvalidProducerEpoch
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.spark.datasource.appends import Append

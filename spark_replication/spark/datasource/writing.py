@@ -29,7 +29,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_replication.client.producing.placing import PARTITION, Placing
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import Ack, Identity
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.spark.datasource.appends import (

@@ -12,12 +12,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spark_replication.config import Compression, Settings
-from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream
 from spark_replication.engine.ends.puts import numbers_of
 from spark_replication.engine.replica.partition import FindPartition
 from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError, without_frames
-from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame
+from spark_replication.messages.lane import PutAnswersFrame, PutFrame, StreamFrame
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.format.batches import TopicSchema, as_sent, schema_from_bytes
 from spark_replication.storage.format.soundness import require_shown
@@ -121,7 +120,7 @@ class ProducerConnection(ClientConnection):
         known = self._end.take_known()
         if known:
             self._count(known, now_ms)
-            self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(_told, known)))))
+            self.outbox.put(encoded(PutAnswersFrame(answers=tuple(answer.told() for answer in known))))
 
     def _count(self, known: list[PendingPut], now_ms: float) -> None:
         meter, timeout_ms = self._lane.meter, self._lane.settings.request_timeout_ms
@@ -148,17 +147,3 @@ def _schema(payload: memoryview) -> pa.Schema | InvalidRequest:
     except InvalidRequest as error:
         return without_frames(error)
     return schema
-
-
-def _told(answer: PendingPut) -> PutAnswer:
-    outcome = answer.outcome
-    assert outcome is not None
-    if isinstance(outcome, OffsetSpan):
-        return PutAnswer(number=answer.number, base_offset=outcome.base_offset, last_offset=outcome.last_offset)
-    return PutAnswer(
-        number=answer.number,
-        error=outcome.code,
-        message=outcome.message,
-        retriable=outcome.retriable,
-        maybe_written=outcome.maybe_written,
-    )

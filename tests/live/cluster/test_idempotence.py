@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.producing.sender import Ack
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge
 from spark_replication.zk.session import Session
 from tests.live.cluster.faults import kill

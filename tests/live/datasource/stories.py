@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_replication as sr
-from spark_replication.client.producing.sender import Ack
+from spark_replication.engine.client.sending import Ack
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.spark.datasource.data_source import FORMAT
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.client.producing import lane as lanes
-from spark_replication.client.producing.lane import AT_ONCE, Lane, LeaderLink, Outgoing
+from spark_replication.client.producing.lane import LeaderLink
 from spark_replication.core.routing import Route
+from spark_replication.engine.client.lanes import AT_ONCE, Lane, Outgoing
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.transport.security.security import NO_SECURITY

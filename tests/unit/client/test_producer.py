@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from spark_replication.client.producing import lane as lanes
 from spark_replication.client.producing import producer as producers
-from spark_replication.client.producing import sender as senders
 from spark_replication.client.producing.producer import BATCH_BYTES, Producer
-from spark_replication.client.producing.sender import SEND_BYTES, Ack, Identity
+from spark_replication.client.producing.sender import SEND_BYTES
 from spark_replication.core.replica.producers import Producers
+from spark_replication.engine.client import sending
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack, SenderSettings
 from spark_replication.errors import (
     AuthenticationFailed,
     BatchTooLarge,
@@ -212,7 +215,7 @@ def test_a_stream_that_answers_nothing_is_left_long_before_its_batches_run_out_o
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its partitions all leave it, the one with nothing to send, too."""
-    monkeypatch.setattr(senders, "SILENCE_S_MAX", 1.5)
+    monkeypatch.setattr(producers, "SenderSettings", partial(SenderSettings, silence_s_max=1.5))
     with Producer(cluster.bootstrap, batch_bytes=0, deadline_ms=60_000) as producer:
         for partition in (0, 1):
             producer.send("orders", numbers(0), partition=partition).result(WAIT_S)
@@ -418,7 +421,7 @@ def test_a_leader_that_never_hears_of_a_version_is_given_up_in_time(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two tries, and none under way when time is over: that one might be written.
-    monkeypatch.setattr(senders, "back_off_s", lambda failures: 0.01 if failures == 1 else 60.0)
+    monkeypatch.setattr(sending, "back_off_s", lambda failures: 0.01 if failures == 1 else 60.0)
     cluster.widen("orders", WIDER)
     cluster.refuse = lambda _batch, _metadata: UnknownSchemaVersion("column 1: widen the topic, or wait")
     with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
@@ -539,7 +542,7 @@ def test_nothing_looks_after_a_producer_that_was_closed_before_its_batches_had_a
     producer.send("orders", numbers(0), 0).result(WAIT_S)
     with cluster.silent():
         future = producer.send("orders", numbers(1), 0)
-        window = producer._senders.of(TopicPartition("orders", 0))._window
+        window = producer._senders.of(TopicPartition("orders", 0))._sending.window
         eventually(lambda: window.unanswered, "it is sent")
         loop = producer._senders.links._running()
         producer._senders.links.close(WAIT_S)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import SEND_BYTES, Ack
+from spark_replication.client.producing.sender import SEND_BYTES
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, NotEnoughReplicas, NotLeader, Overloaded, ReplicationError
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster

@@ -12,7 +12,8 @@ import pytest
 
 from spark_replication.client.producing import lane as lanes
 from spark_replication.client.producing.producer import Producer
-from spark_replication.client.producing.sender import Ack, Identity
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.storage.format import batches

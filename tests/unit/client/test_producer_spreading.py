@@ -16,7 +16,8 @@ import pytest
 from spark_replication.client.producing.placing import Rounds
 from spark_replication.client.producing.producer import Producer
 from spark_replication.client.producing.rows import Rows
-from spark_replication.client.producing.sender import Ack, Identity
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import InvalidRequest, NotEnoughReplicas, ReplicationError, SchemaMismatch
 from spark_replication.mirror.tables.keys import crc32_of, key_bytes
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster

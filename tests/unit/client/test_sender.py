@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,13 +15,15 @@ import pytest
 
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
-from spark_replication.client.producing import sender as senders
-from spark_replication.client.producing.lane import Lane, LeaderLink, LeaderLinks
+from spark_replication.client.producing.lane import LeaderLink, LeaderLinks
 from spark_replication.client.producing.leaders import Leaders
-from spark_replication.client.producing.sender import IN_FLIGHT_ALONE, Ack, Identity, Sender, SenderSettings
+from spark_replication.client.producing.sender import Sender
 from spark_replication.core.routing import Route
+from spark_replication.engine.client import sending
+from spark_replication.engine.client.lanes import Lane
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack, SenderSettings
 from spark_replication.errors import (
-    BrokerNotAvailable,
     ClientClosed,
     InvalidRequest,
     LeaderNotAvailable,
@@ -123,7 +124,7 @@ def next_lane(links: OneLink, sender: Sender) -> Lane:
     """Once the sender has taken it."""
     assert links.taken.acquire(timeout=TIMEOUT_S)
     with sender._lock:  # it is taken under this lock
-        assert sender._lane is links.lanes[-1]
+        assert sender._sending.lane is links.lanes[-1]
     return links.lanes[-1]
 
 
@@ -141,103 +142,8 @@ def close(sender: Sender) -> None:
     assert not sender.flush()
 
 
-def test_the_late_end_of_an_older_lane_does_not_take_the_present_one() -> None:
-    links = OneLink()
-    sender = sender_of(links)
-    (future,) = send(sender, 1)
-    older = next_lane(links, sender)
-    assert sent_on(older, 0) == 0
-    sender.ended(older, BrokerNotAvailable("the connection ended"))
-    present = next_lane(links, sender)
-    sender.ended(older, BrokerNotAvailable("the connection ended"))
-    assert sender._lane is present
-    assert sent_on(older, 1) is None, "nothing goes on a lane that was left"
-    assert sent_on(present, 0) == 0, "sent again under its number"
-    sender.answered(older, [place(9)])
-    assert not future.done(), "what an older lane is answered says nothing"
-    sender.answered(present, present.in_order(place(0)))
-    assert future.result(TIMEOUT_S).last_offset == 1
-    close(sender)
-
-
-def test_what_comes_after_a_refusal_says_nothing() -> None:
-    links = OneLink()
-    sender = sender_of(links)
-    futures = send(sender, 3)
-    lane = next_lane(links, sender)
-    assert [sent_on(lane, number) for number in range(4)] == [0, 1, 2, None]
-    refusal = PutAnswer(number=1, error=NotEnoughReplicas.code, message="wait", retriable=True)
-    sender.answered(lane, [place(0), refusal, place(2)])
-    assert futures[0].result(TIMEOUT_S).base_offset == 0
-    again = next_lane(links, sender)
-    assert [sent_on(again, number) for number in range(3)] == [1, 2, None], "in their order, under their numbers"
-    assert not any(future.done() for future in futures[1:])
-    sender.answered(again, [place(0), place(1)])
-    assert [future.result(TIMEOUT_S).base_offset for future in futures] == [0, 0, 2]
-    close(sender)
-
-
-@pytest.mark.parametrize(
-    ("came", "handed"),
-    [
-        ([0, 1, 2], [[0], [1], [2]]),
-        ([2, 1, 0], [[], [], [0, 1, 2]]),
-        ([1, 0, 2], [[], [0, 1], [2]]),
-    ],
-)
-def test_a_lane_hands_answers_on_in_the_order_of_its_batches(came: list[int], handed: list[list[int]]) -> None:
-    links = OneLink()
-    lane = links.lane(ROUTE, BATCH.schema, epoch=0, owner=cast(Sender, None))
-    for number in range(3):
-        lane.sends(number)
-    assert [[answer.number for answer in lane.in_order(place(number))] for number in came] == handed
-
-
-def test_a_lane_without_answers_is_left_once_its_whole_stream_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(senders, "STALL_S", 0.01)
-    monkeypatch.setattr(senders, "SILENCE_S_MAX", 0.1)
-    links, routes = OneLink(), OneRoute()
-    sender = sender_of(links, routes)
-    (future,) = send(sender, 1)
-    lane = next_lane(links, sender)
-    for _ in range(20):  # nothing was sent yet
-        assert routes.looked.acquire(timeout=TIMEOUT_S)
-    lane._link.heard_s = math.inf  # others have answers over it
-    assert sent_on(lane, 0) == 0
-    for _ in range(20):
-        assert routes.looked.acquire(timeout=TIMEOUT_S)
-    assert sender._lane is lane
-    lane._link.heard_s = 0.0
-    other = next_lane(links, sender)
-    assert lane._link.over
-    assert sent_on(other, 0) == 0, "sent again under its number"
-    sender.answered(other, other.in_order(place(0)))
-    assert future.result(TIMEOUT_S).base_offset == 0
-    close(sender)
-
-
-def test_a_sender_with_nothing_to_do_has_nothing_looked_at() -> None:
-    links = OneLink()
-    sender = sender_of(links)
-    (future,) = send(sender, 1)
-    lane = next_lane(links, sender)
-    assert sent_on(lane, 0) == 0
-    sender.answered(lane, [place(0)])
-    assert future.result(TIMEOUT_S).base_offset == 0
-    (first,) = links.looks
-    sender.look(first)
-    assert links.looks == [first], "a look that finds nothing asks for no other"
-    send(sender, 1)
-    assert len(links.looks) == 2
-    sender.look(first)
-    assert len(links.looks) == 2, "the time of that look is over"
-    assert sent_on(lane, 1) == 1
-    sender.answered(lane, [place(1)])
-    close(sender)
-
-
 def test_a_failure_is_waited_off_and_the_next_one_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(senders, "back_off_s", lambda failures: 0.02 * failures)
+    monkeypatch.setattr(sending, "back_off_s", lambda failures: 0.02 * failures)
     links = OneLink()
     sender = sender_of(links)
     send(sender, 1)
@@ -253,26 +159,6 @@ def test_a_failure_is_waited_off_and_the_next_one_for_longer(monkeypatch: pytest
     sender.answered(next_lane(links, sender), [])
     assert sent_on(links.lanes[-1], 0) == 0
     sender.answered(links.lanes[-1], [place(0)])
-    close(sender)
-
-
-def test_another_leader_is_found_while_answers_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(senders, "STALL_S", 0.01)
-    links, routes = OneLink(), OneRoute()
-    sender = sender_of(links, routes)
-    (future,) = send(sender, 1)
-    lane = next_lane(links, sender)
-    assert sent_on(lane, 0) == 0
-    routes.error = LeaderNotAvailable("nobody leads it")
-    assert routes.looked.acquire(timeout=TIMEOUT_S)
-    assert routes.looked.acquire(timeout=TIMEOUT_S)
-    assert sender._lane is lane, "the answers may still come"
-    routes.route, routes.error = msgspec.structs.replace(ROUTE, leader=2, leader_epoch=1), None
-    other = next_lane(links, sender)
-    assert other is not lane
-    assert sent_on(other, 0) == 0, "sent again under its number"
-    sender.answered(other, [place(0)])
-    assert future.result(TIMEOUT_S).base_offset == 0
     close(sender)
 
 
@@ -302,25 +188,6 @@ def test_a_batch_whose_leader_is_still_asked_for_fails_in_time() -> None:
     answers.set()
     close(sender)
     assert not links.lanes, "there is nothing left to send"
-
-
-def test_those_behind_what_may_be_written_keep_their_numbers() -> None:
-    """Under other numbers they could be stored twice."""
-    links = OneLink()
-    sender = sender_of(links)
-    first, second = send(sender, 2)
-    lane = next_lane(links, sender)
-    assert [sent_on(lane, number) for number in range(2)] == [0, 1]
-    refusal = PutAnswer(number=0, error=InvalidRequest.code, message="no", maybe_written=True)
-    sender.answered(lane, [refusal])
-    error = first.exception(TIMEOUT_S)
-    assert isinstance(error, InvalidRequest)
-    assert error.maybe_written
-    again = next_lane(links, sender)
-    assert (again.epoch, sent_on(again, 0)) == (0, 1)
-    sender.answered(again, [place(0)])
-    assert second.result(TIMEOUT_S).base_offset == 0
-    close(sender)
 
 
 def test_what_was_sent_cannot_be_cancelled() -> None:
@@ -382,26 +249,4 @@ def test_the_room_that_expired_sends_leave_helps_nobody() -> None:
     with pytest.raises(Overloaded, match="that fill the window had no answer"):
         sender.send(BATCH, Deadline(60_000))
     assert first.done()
-    close(sender)
-
-
-def test_a_batch_waits_for_nothing_until_four_are_unanswered_and_for_an_answer_from_then_on() -> None:
-    links = OneLink()
-    sender = sender_of(links, settings=msgspec.structs.replace(SETTINGS, batch_bytes=1 << 20))
-    futures = send(sender, 1)
-    lane = next_lane(links, sender)
-    assert sent_on(lane, 0) == 0
-    for number in range(1, IN_FLIGHT_ALONE):
-        futures += send(sender, 1)
-        assert sent_on(lane, number) == number
-    futures += send(sender, 1)
-    assert sent_on(lane, IN_FLIGHT_ALONE) is None
-    futures += send(sender, 1)
-    sender.answered(lane, lane.in_order(place(0)))
-    outgoing = lane.owner.next_batch(lane)
-    assert outgoing is not None
-    assert len(outgoing.sends) == 2, "those that came meanwhile go together"
-    lane.sends(IN_FLIGHT_ALONE)
-    sender.answered(lane, [answer for number in range(1, 5) for answer in lane.in_order(place(number))])
-    assert [future.result(TIMEOUT_S).base_offset for future in futures] == [0, 2, 4, 6, 8, 10]
     close(sender)

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producing.sender import Identity
 from spark_replication.core.replica.producers import REMEMBERED, OffsetSpan, Producers
+from spark_replication.engine.client.numbers import Identity
 from spark_replication.errors import InvalidProducerEpoch
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.appends import (

@@ -12,8 +12,9 @@ from types import TracebackType
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producing.sender import Ack, Identity
 from spark_replication.core.replica.producers import OffsetSpan, Producers
+from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import InvalidProducerEpoch, NotLeader, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.mirror.tables.keys import crc32_of, key_bytes

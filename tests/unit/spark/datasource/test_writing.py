@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producing.sender import Ack
+from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.spark.datasource import writing
 from spark_replication.spark.datasource.appends import APPEND_BYTES, Append, WriteName
