@@ -20,6 +20,7 @@ from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.describing import described
 from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import InvalidRequest
+from spark_replication.mirror.delta.delta_file import OWNER
 from spark_replication.mirror.tables.columns import Tombstone
 from spark_replication.mirror.tables.events import EVENTS, EventRow
 from spark_replication.mirror.tables.partitions import PARTITIONS
@@ -224,7 +225,9 @@ def test_a_view_outlives_tables_that_are_made_again(spark: SparkSession, path: s
 def test_a_view_outlives_a_table_that_gets_another_column(spark: SparkSession, path: str) -> None:
     """As when a controller of a later release takes over."""
     earlier = PARTITIONS.rows([row(command("orders", 0), 10)], []).drop_columns(["elected_how"])
-    write_deltalake(PARTITIONS.path(path), earlier)
+    properties = {OWNER: CLUSTER}
+    DeltaTable.create(PARTITIONS.path(path), earlier.schema, configuration=properties, raise_if_key_not_exists=False)
+    write_deltalake(PARTITIONS.path(path), earlier, mode="append")
     write_brokers(path, broker_row(1, 1))
     write_topic_and_status(path)
     sr.register(spark, mirror=path)
