@@ -16,22 +16,15 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.repeating import Append
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 
 APPENDS_MAX = 200  # of a producer to a partition
 APPEND_BYTES = 1 << 20  # a batch's task sends what it has for a partition once that would exceed this
-
-
-class Append(NamedTuple):
-    target: int
-    #: Which of the task's producers sends it, from 0 on.
-    producer: int
-    batch: pa.RecordBatch
 
 
 @dataclass(frozen=True)

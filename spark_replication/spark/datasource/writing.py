@@ -30,19 +30,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from spark_replication.client.producing.placing import PARTITION, Placing
 from spark_replication.client.producing.producer import Producer
 from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.repeating import Append, FirstTry, Known, Partitions, Runs, earlier
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
-from spark_replication.messages.ranges import KnownAppends
 from spark_replication.spark.datasource.appends import (
     APPEND_BYTES,
-    Append,
     WriteName,
     appends,
     stream_identity,
     whole,
 )
 from spark_replication.spark.datasource.options import LogOptions
-from spark_replication.spark.datasource.repeating import FirstTry, Partitions, Runs, earlier
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.spark.datasource.topic import Topic
 
@@ -162,13 +160,13 @@ class TaskWrite:
 
     def first(self, batches: Iterator[pa.RecordBatch], cut: Cut) -> Written:
         """Write rows of which no earlier write has put any elsewhere."""
-        with self._sending() as sending:
-            return self._sent(sending, cut(self._placed(batches, self._sink.partitions)))
+        with self._appending() as appending:
+            return self._sent(appending, cut(self._placed(batches, self._sink.partitions)))
 
     def perhaps_again(self, batches: Iterator[pa.RecordBatch], cut: Cut) -> Written:
         """Write rows of which an earlier write may have stored some, on the partitions that there were then."""
         try:
-            first = FirstTry.found(self._identity, lambda producer: _known(self._options, producer))
+            first = self._first_try()
         except InvalidProducerEpoch as error:
             raise _explained(error, self._why) from error
         if not first.stored:
@@ -180,19 +178,30 @@ class TaskWrite:
         def appends_on(partitions: Partitions) -> Iterable[Append]:
             return cut(self._placed(rows(), partitions))
 
-        refusal = _explained(first.unplaced(), self._why)
         names: list[str] = next((batch.schema.names for batch in rows()), [])
         is_named = PARTITION in names and not self._options.partition_by
-        partitions = first.partitions
-        for those in first.placements([partitions] if is_named else earlier(partitions), appends_on):
-            with self._sending() as sending:
+        those = [first.partitions] if is_named else earlier(first.partitions)
+        parts = first.again(those, appends_on, _explained(first.unplaced(), self._why))
+        part = next(parts)
+        while True:
+            with self._appending() as appending:
                 try:
-                    self._sent(sending, first.only(appends_on(those), stored=True))
-                except InvalidProducerEpoch as error:  # other rows are stored there: nothing has changed
-                    refusal = error
-                    continue
-                return self._sent(sending, first.only(appends_on(those), stored=False))
-        raise refusal
+                    while not part.is_last:
+                        self._sent(appending, part.appends)
+                        part = next(parts)
+                    return self._sent(appending, part.appends)
+                except ReplicationError as error:
+                    part = parts.throw(error)
+
+    def _first_try(self) -> FirstTry:
+        asking = FirstTry.asking(self._identity)
+        producer = next(asking)
+        while True:
+            try:
+                producer = asking.send(_known(self._options, producer))
+            except StopIteration as ended:
+                found: FirstTry = ended.value
+                return found
 
     def _placed(
         self, batches: Iterator[pa.RecordBatch], partitions: Partitions
@@ -202,25 +211,25 @@ class TaskWrite:
             yield from placing.parts(batch, self._sink.as_stored(batch))
 
     @contextmanager
-    def _sending(self) -> Iterator[Sending]:
+    def _appending(self) -> Iterator[Appending]:
         with ExitStack() as producers:
-            yield Sending(
+            yield Appending(
                 self._sink.topic,
                 lambda producer: producers.enter_context(_producer(self._options, self._identity(producer))),
             )
 
-    def _sent(self, sending: Sending, those: Iterable[Append]) -> Written:
+    def _sent(self, appending: Appending, those: Iterable[Append]) -> Written:
         """Send these, and wait for the acknowledgements of all that was sent."""
         try:
             for append in those:
-                sending.send(append)
+                appending.send(append)
         except ReplicationError:
-            _written(sending.sent, self._why)  # after one that failed all are refused: the first error says why
+            _written(appending.sent, self._why)  # after one that failed all are refused: the first error says why
             raise
-        return _written(sending.sent, self._why)
+        return _written(appending.sent, self._why)
 
 
-class Sending:
+class Appending:
     """Sends the appends of a task. A partition's rows keep their order, though several producers send them."""
 
     def __init__(self, topic: str, opened: Callable[[int], Producer]) -> None:
@@ -287,7 +296,7 @@ def _kept(batches: Iterator[pa.RecordBatch]) -> Iterator[Rows]:
         yield rows
 
 
-def _known(options: LogOptions, producer: int) -> tuple[Partitions, dict[int, KnownAppends]]:
+def _known(options: LogOptions, producer: int) -> Known:
     return Topic(options).known(producer)
 
 

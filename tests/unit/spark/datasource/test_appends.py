@@ -11,11 +11,11 @@ import pytest
 
 from spark_replication.core.replica.producers import REMEMBERED, OffsetSpan, Producers
 from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.repeating import Append
 from spark_replication.errors import InvalidProducerEpoch
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.appends import (
     APPENDS_MAX,
-    Append,
     WriteName,
     appends,
     halved,

@@ -14,14 +14,14 @@ import pytest
 
 from spark_replication.core.replica.producers import OffsetSpan, Producers
 from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.repeating import Runs
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import InvalidProducerEpoch, NotLeader, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
 from spark_replication.mirror.tables.keys import crc32_of, key_bytes
-from spark_replication.spark.datasource import repeating, writing
-from spark_replication.spark.datasource.appends import Append, WriteName
+from spark_replication.spark.datasource import writing
+from spark_replication.spark.datasource.appends import WriteName
 from spark_replication.spark.datasource.options import LogOptions
-from spark_replication.spark.datasource.repeating import RUNS_MAX, FirstTry, Runs
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.storage.format.row_digest import row_digest
 
@@ -298,46 +298,3 @@ def test_only_the_first_micro_batch_of_a_run_asks(logs: Logs, stream: Write) -> 
     for micro_batch, run, asked in ((4, "a", 1), (4, "a", 2), (5, "a", 2), (6, "a", 2), (6, "b", 3), (7, "b", 3)):
         stream(rows(["x"], first=micro_batch), micro_batch=micro_batch, run=run)
         assert logs.asked == asked, (micro_batch, run)
-
-
-def test_a_process_forgets_runs_and_asks_again() -> None:
-    runs = Runs()
-    assert runs.may_repeat("a", 1)
-    assert not runs.may_repeat("a", 2)
-    for number in range(RUNS_MAX):
-        runs.may_repeat(f"another {number}", 0)
-    assert runs.may_repeat("a", 3)
-    assert [runs.may_repeat(None, number) for number in range(3)] == [True] * 3
-
-
-def test_the_present_partitions_come_first() -> None:
-    assert list(repeating.earlier((0, 1, 4))) == [(0, 1, 4), (0, 1), (0,)]
-
-
-def test_rows_are_not_cut_for_partitions_without_those_that_have_some() -> None:
-    found = FirstTry({(2, 0): repeating._Stored(0, (7,))}, (0, 1, 2, 3))
-    tried: list[tuple[int, ...]] = []
-
-    def cut(partitions: tuple[int, ...]) -> Iterable[Append]:
-        tried.append(partitions)
-        return ()
-
-    assert list(found.placements(repeating.earlier(found.partitions), cut)) == []
-    assert tried == [(0, 1, 2, 3), (0, 1, 2)]
-
-
-def test_of_a_task_with_several_producers_all_are_asked_about() -> None:
-    newest: dict[int, dict[int, tuple[int, int, tuple[int, ...]]]] = {
-        10: {0: (0, 3, (1, 1))},
-        11: {0: (0, 0, (5,))},
-        12: {},
-    }
-
-    def ask(producer: int) -> tuple[tuple[int, ...], dict[int, KnownAppends]]:
-        return (0, 1), {
-            partition: KnownAppends(producer=producer, epoch=epoch, last_sequence=last, rows=counts)
-            for partition, (epoch, last, counts) in newest[producer].items()
-        }
-
-    found = FirstTry.found(lambda number: Identity(producer=10 + number), ask)
-    assert (found.partitions, found.stored) == ((0, 1), {(0, 0): (3, (1, 1)), (0, 1): (0, (5,))})

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_replication.engine.client.repeating import Append
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.spark.datasource import writing
-from spark_replication.spark.datasource.appends import APPEND_BYTES, Append, WriteName
+from spark_replication.spark.datasource.appends import APPEND_BYTES, WriteName
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 
@@ -105,7 +106,7 @@ def test_the_next_producer_of_a_task_begins_once_the_one_before_has_its_answers_
         opened.append(producer)
         return Answering(failed, good) if producer == 0 else Answering(open_)
 
-    sending = writing.Sending("orders", opens)
+    sending = writing.Appending("orders", opens)
     batch = pa.record_batch([["x"]], schema=SCHEMA)
     sending.send(Append(0, 0, batch))
     sending.send(Append(1, 0, batch))

@@ -1,4 +1,4 @@
-"""A task whose rows are written again: they go where its first try has put them. Without Spark.
+"""A task whose rows are written again: they go where its first try has put them.
 
 Rows go to partitions by the number of these, and that may have changed since the first try. Only what the log has of
 the first try says where rows went, so a task asks each partition's leader what it has stored of the task's producers.
@@ -17,21 +17,38 @@ may be there twice. Spark ends the tasks of a query that has failed within about
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spark_replication.engine.client.numbers import Identity
-from spark_replication.errors import InvalidProducerEpoch
+from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.ranges import KnownAppends
-from spark_replication.spark.datasource.appends import Append
 
 RUNS_MAX = 64  # of queries that a process remembers
 
 Partitions = tuple[int, ...]
 #: The topic's partitions, and what those that know a producer know of it.
-Ask = Callable[[int], tuple[Partitions, dict[int, KnownAppends]]]
+Known = tuple[Partitions, dict[int, KnownAppends]]
+
+
+class Append(NamedTuple):
+    target: int
+    #: Which of the task's producers sends it, from 0 on.
+    producer: int
+    #: Has `num_rows`.
+    batch: Any
+
+
+class Part(NamedTuple):
+    """What a task sends together."""
+
+    appends: Iterable[Append]
+    #: Whether all of its rows are stored with it.
+    is_last: bool
+
+
 Cut = Callable[[Partitions], Iterable[Append]]
 
 
@@ -79,9 +96,9 @@ class FirstTry:
     partitions: Partitions
 
     @classmethod
-    def found(cls, identity: Callable[[int], Identity], ask: Ask) -> FirstTry:
-        """identity: of each of the task's producers, which begin one after the other. Raises InvalidProducerEpoch if a
-        later write is there."""
+    def asking(cls, identity: Callable[[int], Identity]) -> Generator[int, Known, FirstTry]:
+        """Yields the producers to ask all leaders about, and is sent what these know. identity: of each of the task's
+        producers, which begin one after the other. Raises InvalidProducerEpoch if a later write is there."""
         stored: dict[tuple[int, int], _Stored] = {}
         asked: list[Identity] = []
         partitions: Partitions = ()
@@ -90,7 +107,7 @@ class FirstTry:
             if numbers in asked:  # all of a task's appends are one producer's
                 break
             asked.append(numbers)
-            partitions, known = ask(numbers.producer)
+            partitions, known = yield numbers.producer
             for partition, each in known.items():
                 if each.epoch > numbers.epoch:
                     raise InvalidProducerEpoch(
@@ -103,7 +120,21 @@ class FirstTry:
                 break
         return cls(stored, partitions)
 
-    def placements(self, those: Iterable[Partitions], cut: Cut) -> Iterator[Partitions]:
+    def again(self, those: Iterable[Partitions], cut: Cut, otherwise: ReplicationError) -> Generator[Part, None, None]:
+        """Yields what is to be sent next, by the first of these placements that leaders take. An error of what was
+        sent is thrown in here. Raises `otherwise` if no placement fits."""
+        refusal = otherwise
+        for partitions in self._placements(those, cut):
+            try:
+                yield Part(self.only(cut(partitions), stored=True), is_last=False)
+            except InvalidProducerEpoch as error:  # other rows are stored there: nothing has changed
+                refusal = error
+                continue
+            yield Part(self.only(cut(partitions), stored=False), is_last=True)
+            return
+        raise refusal
+
+    def _placements(self, those: Iterable[Partitions], cut: Cut) -> Iterator[Partitions]:
         """The placements that fit, in their order. `cut`: the appends of the rows on such partitions."""
         targets = {partition for partition, _ in self.stored}
         return (each for each in those if targets <= set(each) and self._fits(cut(each)))
