@@ -87,13 +87,19 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         return {member: self.brokers[member] for member in members if member in self.brokers}
 
     def partition(self, topic: str, partition: int) -> PartitionCommand:
-        partitions = self.topic(topic).partitions
+        found = self.topic(topic)
+        partitions = found.partitions
         if 0 <= partition < len(partitions) and partitions[partition].partition == partition:
             return partitions[partition]
         for command in partitions:
             if command.partition == partition:
                 return command
-        known = in_ranges(command.partition for command in partitions)
+        if partition in found.hidden:
+            raise LeaderNotAvailable(
+                f"the state of {TopicPartition(topic, partition)} in ZooKeeper cannot be read: retry, and see what "
+                "spark-replication health says of it"
+            )
+        known = in_ranges(found.numbers)
         raise UnknownTopicOrPartition(
             f"there is no {TopicPartition(topic, partition)}, {topic} has the partitions {known}: choose one of them"
         )
@@ -102,7 +108,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         """The partition of this key, for as long as the topic keeps its partitions. They are those that a broker tells
         of, so all that were ever alive. The hash is CRC-32, as Spark's crc32() computes it, so that a job finds the
         same partition without a call to here."""
-        numbers = sorted(command.partition for command in self.topic(topic).partitions)
+        numbers = self.topic(topic).numbers
         if not numbers:
             raise UnknownTopicOrPartition(f"topic {topic} has no partitions yet: retry")
         return numbers[zlib.crc32(key) % len(numbers)]
@@ -147,7 +153,12 @@ def _newest(known: TopicMetadata | None, answered: TopicMetadata, only: Collecti
         command.partition: max(before.get(command.partition, command), command, key=lambda each: each.order)
         for command in answered.partitions
     }
+    hidden = set(answered.hidden)
+    kept = {number: command for number, command in before.items() if number in hidden}
     if only is not None:
-        left = {number: command for number, command in before.items() if number not in only}
-        told = dict(sorted((left | told).items()))
-    return msgspec.structs.replace(answered, partitions=tuple(told.values()))
+        kept |= {number: command for number, command in before.items() if number not in only}
+        hidden |= {number for number in known.hidden if number not in only}
+    told = dict(sorted((kept | told).items()))
+    return msgspec.structs.replace(
+        answered, partitions=tuple(told.values()), hidden=tuple(sorted(hidden - told.keys()))
+    )

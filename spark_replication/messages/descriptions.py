@@ -82,6 +82,14 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     refused: dict[int, tuple[BrokerId, ...]] = msgspec.field(default_factory=dict)
     #: What the disks of brokers have damaged, by partition. Only the controller says so.
     damaged: dict[int, dict[BrokerId, DiskDamage]] = msgspec.field(default_factory=dict)
+    #: Partitions of which there is no more to tell: their state in ZooKeeper could not be read (Z1).
+    hidden: tuple[PartitionNumber, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[PartitionNumber, ...]:
+        """All partitions of the topic, in order. Whoever places rows by their number, or reads all, counts the hidden
+        ones, too: else a key's rows go elsewhere, and rows are missed without an error."""
+        return tuple(sorted([command.partition for command in self.partitions] + list(self.hidden)))
 
 
 class Metadata(Message, frozen=True, kw_only=True):

@@ -185,13 +185,13 @@ class Routes:
         about two partitions, however many there are."""
         with self._lock:
             known = self._routing.topics.get(name)
-            if known is None or not known.partitions or name in self._stale:
+            if known is None or not known.numbers or name in self._stale:
                 return
-            last = max(command.partition for command in known.partitions)
+            last = known.numbers[-1]
         asked = GetMetadata(topics=(name,), only={name: (last, last + 1)})
         answer = self.ask(METADATA, asked, deadline)
         for found in answer.topics:
-            if found.name == name and {command.partition for command in found.partitions} != {last}:
+            if found.name == name and set(found.numbers) != {last}:
                 self.stale_topic(name)
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:

@@ -201,7 +201,7 @@ class Producer:
             if name not in names:
                 raise InvalidRequest(f"key={name!r} is no column of {topic.name}: it has {', '.join(names)}")
         self._senders.leaders.watch(topic.name)
-        partitions = [command.partition for command in topic.partitions]
+        partitions = topic.numbers
         if not partitions:
             raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
         try:

@@ -421,7 +421,7 @@ class Reader:
 
 
 def _numbers(topic: TopicMetadata) -> list[int]:
-    return sorted(command.partition for command in topic.partitions)
+    return list(topic.numbers)
 
 
 def _after(last: LogBatch | None, began: ReadPlace) -> ReadPlace:

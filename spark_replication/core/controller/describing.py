@@ -66,6 +66,7 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
         },
         refused={p.partition: by for p in in_trouble if (by := cluster.refused_by(p))},
         damaged={p.partition: on for p in in_trouble if (on := cluster.damaged_on(p))},
+        hidden=tuple(p.partition for p in cluster.unreadable.partitions_of(name) if p not in cluster.partitions),
     )
 
 

@@ -33,6 +33,10 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the topic, or a partition of it, is hidden."""
         return topic in self.topics or any(partition.topic == topic for partition in self.partitions)
 
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Those that are hidden, of a topic whose assignment can be read. In order."""
+        return sorted(partition for partition in self.partitions if partition.topic == topic)
+
     def __or__(self, other: Unreadable) -> Unreadable:
         return Unreadable(
             reasons={**self.reasons, **other.reasons},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -20,12 +20,14 @@ class KnownTopics(msgspec.Struct, frozen=True):
 
     partitions: Mapping[TopicPartition, PartitionCommand]
     configs: Mapping[str, TopicConfig]
+    #: Partitions of which nothing else is known.
+    hidden: Collection[TopicPartition] = ()
 
     def told(
         self, names: Iterable[str] | None = None, only: Mapping[str, Iterable[int]] = NO_CHOICE
     ) -> tuple[TopicMetadata, ...]:
         """In order of name and partition. names: None for all. only: the partitions of a topic that are wanted, if not
-        all. A topic without a config is not known here, and left out."""
+        all. A topic without a config is not known here, and left out, as one is that is hidden whole."""
         wanted = self.configs if names is None else names
         partitions: dict[str, list[PartitionCommand]] = {name: [] for name in sorted(wanted) if name in self.configs}
         whole = partitions.keys() - only.keys()
@@ -35,15 +37,28 @@ class KnownTopics(msgspec.Struct, frozen=True):
             found |= {partition: command for partition, command in self.partitions.items() if partition.topic in whole}
         for partition, command in sorted(found.items()):
             partitions[partition.topic].append(command)
+        hidden: dict[str, list[int]] = {}
+        for partition in sorted(self.hidden):
+            if partition.topic in whole or partition in chosen:
+                hidden.setdefault(partition.topic, []).append(partition.partition)
+        ids = {name: self._topic_id(name, found) for name, found in partitions.items()}
         return tuple(
             TopicMetadata(
                 name=name,
-                topic_id=found[0].topic_id if found else "",
+                topic_id=ids[name],
                 config=self.configs[name],
                 partitions=tuple(found),
+                hidden=tuple(hidden.get(name, ())),
             )
             for name, found in partitions.items()
+            if ids[name] or name not in hidden
         )
+
+    def _topic_id(self, name: str, found: Sequence[PartitionCommand]) -> str:
+        """Empty if none of its partitions says so."""
+        if found:
+            return found[0].topic_id
+        return next((each.topic_id for partition, each in self.partitions.items() if partition.topic == name), "")
 
     def page(self, asked: DescribeTopics, sees: Sees) -> TopicPage:
         """Cost: a look at every partition that is known."""

@@ -44,13 +44,16 @@ class Cluster:
         find: Callable[[BrokerId, int], BrokerProcess | None],
         brokers: Callable[[], Sequence[BrokerProcess]],
         topics: Callable[[], Sequence[TopicPartition]],
+        topic_ids: Callable[[], dict[str, str]],
     ) -> None:
+        """topic_ids: those that are there, with their names."""
         self.world = world
         self.network = network
         self.checkers = checkers
         self.find = find
         self.brokers = brokers
         self.topics = topics
+        self.topic_ids = topic_ids
 
 
 class Client(Process):

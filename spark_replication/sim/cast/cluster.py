@@ -72,6 +72,7 @@ class SimulatedCluster:
             find=self.find,
             brokers=self.living,
             topics=self.partitions,
+            topic_ids=lambda: {topic.state.topic_id: name for name, topic in self.store.topics.items()},
         )
         acks: tuple[int | str, ...] = () if queries else ("all", "all", "all", 1, 0)
         self.producers = [Producer(number, self.cluster, acks=asked) for number, asked in enumerate(acks)]

@@ -1,34 +1,43 @@
-"""Queries and jobs that write as spark.datasource.writing does: a repeated append has the numbers that it had before.
+"""Queries and jobs that write as spark.datasource.writing does: a repeated append has the numbers that it had before,
+and goes where its first try went (`engine.client.repeating`).
 
-A query has tasks, each with its partition. All tasks of a micro-batch finish before the next micro-batch begins. A task
-may be tried again, or beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or
-after longer than brokers remember other producers. Some of the attempts that nobody waits for go on.
+A query has tasks. All tasks of a micro-batch finish before the next micro-batch begins. A task may be tried again, or
+beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or after longer than brokers
+remember other producers. It plans with the partitions that there are by then. Some of the attempts that nobody waits
+for go on.
 
 A query whose checkpoint was restored from a copy plans its micro-batch anew, with other rows, as many as before. Where
 the rows of before are stored, brokers must refuse these. Another query begins then, with a checkpoint of its own.
 
-A job's tasks make several appends each, in the same order each time. The next batch is another job.
+A job's tasks make an append of each row, and are repeated under the same writeId. The next batch is another job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import NamedTuple
 
+from spark_replication.engine.broker.found_ranges import found_range
 from spark_replication.engine.client.numbers import Identity
+from spark_replication.engine.client.repeating import Append, FirstTry, Known, Part, Partitions, Runs, earlier
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.clients import Client, Cluster
-from spark_replication.sim.cast.pipelined import TICK_MS, Pipeline, Sender
+from spark_replication.sim.cast.pipelined import ASK_MS, TICK_MS, Pipeline, Sender
 from spark_replication.sim.judges.story import ATTEMPT
 
 TASKS = 2
-APPENDS = 3  # of each task of a job
+ROWS = 3  # of each task
+BETWEEN = b"|"  # the rows of an append
 BATCHES_MAX = 10_000
 AGAIN_MS = (10, 120)
 NEXT_MS = (20, 200)
 LONG_MS = (800, 1_500)
+ASKS_MS = 900  # so long a task asks what is stored
 SPECULATES = 0.02  # at a tick
 STARTS_AGAIN = 0.02
 REPEATS = 0.3  # a finished micro-batch
@@ -38,48 +47,195 @@ EXPIRE_MS = 300  # when other producers are forgotten, in the log's time
 FIRST_ID = 1_000_000
 
 
-class Append(NamedTuple):
-    """What a task sends, and under which numbers."""
+def rows_of(content: bytes) -> list[bytes]:
+    """The rows of an append of a query."""
+    return content.partition(ATTEMPT)[0].split(BETWEEN)
 
-    producer: int
-    epoch: int
-    contents: list[bytes]
-    #: As in BatchMetadata.
-    any_order: bool
+
+class Rows(NamedTuple):
+    """What one append has. In a simulated log, each append is one record."""
+
+    content: bytes
+
+    @property
+    def num_rows(self) -> int:
+        return 1
+
+
+class Task(NamedTuple):
+    """What all attempts at a task have in common."""
+
+    number: int
+    topic: str
+    identity: Identity
+    rows: tuple[bytes, ...]
+    #: Whether each row is an append of its own.
+    one_by_one: bool
+    #: Where they go if no earlier write has put any elsewhere.
+    planned: Partitions
+    #: Whether an earlier run may have stored some of them.
+    may_repeat: bool
+
+    def cut(self, partitions: Partitions, attempt: int) -> list[Append]:
+        """Each attempt has the rows of an append in another order, and so other bytes."""
+        placed: dict[int, list[bytes]] = {}
+        for place, row in enumerate(self.rows):
+            placed.setdefault(partitions[(self.number + place) % len(partitions)], []).append(row)
+        return [
+            Append(target, 0, Rows(b"%s%s%d" % (BETWEEN.join(together), ATTEMPT, attempt)))
+            for target, rows in placed.items()
+            for together in ([[row] for row in rows] if self.one_by_one else [rows])
+        ]
 
 
 class Attempt(Pipeline):
-    def __init__(
-        self,
-        name: str,
-        cluster: Cluster,
-        target: TopicPartition,
-        append: Append,
-        done: Callable[[Attempt], None],
-    ) -> None:
+    """As spark.datasource.writing.TaskWrite: it does what engine.client.repeating says."""
+
+    def __init__(self, number: int, task: Task, query: Query, done: Callable[[Attempt], None]) -> None:
         """`done` is called once, whatever the outcome."""
-        super().__init__(name, cluster)
-        self._target = target
-        self._append = append
+        super().__init__(f"{query.name}/{number}", query.cluster)
+        self._number = number
+        self._task = task
         self._done = done
         self.is_written = self.is_refused = False
+        self._asking: Generator[int, Known, FirstTry] | None = None
+        self._parts: Generator[Part, None, None] | None = None
+        self._part: Part | None = None
+        self._senders: dict[int, Sender] = {}
+        self._unanswered = 0
+        self._error: ReplicationError | None = None
+        # What is asked of leaders
+        self._partitions: Partitions = ()
+        self._told: dict[int, FoundRange] = {}
+        self._asks_until_ms = 0
 
     def start(self) -> None:
-        identity = Identity(producer=self._append.producer, epoch=self._append.epoch, any_order=self._append.any_order)
-        sender = self._begin(self._target, identity, is_fixed=True)
-        for content in self._append.contents:
-            sender.send(content)
-        self._tick(sender)
-
-    def _tick(self, sender: Sender) -> None:
-        if self._target not in self.cluster.topics() or sender.is_idle:
-            self.is_written = sender.is_idle and not sender.is_over
-            self._done(self)
+        if self._task.may_repeat:
+            self._asking = FirstTry.asking(lambda _producer: self._task.identity)
+            self._ask(next(self._asking))
         else:
-            self.world.after(self.world.between(*TICK_MS), "looks", lambda: self._tick(sender), on=self)
+            self._send(self._first())
+        self._tick()
+
+    def _first(self) -> Part:
+        return Part(self._task.cut(self._task.planned, self._number), is_last=True)
+
+    def _tick(self) -> None:
+        is_asking = self._part is None
+        if (is_asking and self.world.now_ms >= self._asks_until_ms) or self._task.topic not in self._topics():
+            self._done(self)
+            return
+        if not is_asking and not self._unanswered and self._go_on():
+            self._done(self)
+            return
+        self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _topics(self) -> set[str]:
+        return {partition.topic for partition in self.cluster.topics()}
+
+    # Sending
+
+    def _send(self, part: Part) -> None:
+        self._part = part
+        for append in part.appends:
+            sender = self._senders.get(append.target)
+            if sender is None:
+                target = TopicPartition(self._task.topic, append.target)
+                sender = self._senders[append.target] = self._begin(target, self._task.identity, is_fixed=True)
+            self._unanswered += 1
+            has_room = sender.send(append.batch.content)
+            assert has_room, "a task has few appends"
+
+    def _go_on(self) -> bool:
+        """All that was sent has its answers. Whether the attempt is over."""
+        assert self._part is not None
+        error, self._error = self._error, None
+        if error is None and self._part.is_last:
+            self.is_written = True
+            return True
+        if self._parts is None:
+            self.is_refused = isinstance(error, InvalidProducerEpoch)
+            return True
+        try:
+            if error is None:
+                self._send(next(self._parts))
+            else:
+                self._senders = {}
+                self._send(self._parts.throw(error))
+        except ReplicationError as failed:
+            self.is_refused = isinstance(failed, InvalidProducerEpoch)
+            return True
+        return False
+
+    def was_acknowledged(self) -> None:
+        self._unanswered -= 1
 
     def has_failed(self, content: bytes, error: ReplicationError) -> None:
-        self.is_refused |= isinstance(error, InvalidProducerEpoch)
+        self.world.note(f"{self.name}: {content!r} has failed: {error}")
+        self._unanswered -= 1
+        self._error = self._error or error
+
+    # Asking
+
+    def _ask(self, producer: int) -> None:
+        """Ask each leader what it has stored of this producer, until all have said so."""
+        self._partitions, self._told = (), {}
+        self._asks_until_ms = self.world.now_ms + ASKS_MS
+        self._ask_again(producer)
+
+    def _ask_again(self, producer: int) -> None:
+        if self._part is None and self.world.now_ms < self._asks_until_ms:
+            self.reload(self._task.topic, lambda: self._ask_each(producer))
+            self.world.after(ASK_MS, "asks again", lambda: self._ask_again(producer), on=self)
+
+    def _ask_each(self, producer: int) -> None:
+        topic = self.routing.topics.get(self._task.topic)
+        if topic is None:
+            return
+        self._partitions = self._partitions or topic.numbers
+        for partition in self._partitions:
+            if partition not in self._told:
+                self._ask_leader(TopicPartition(topic.name, partition), producer)
+
+    def _ask_leader(self, partition: TopicPartition, producer: int) -> None:
+        leader, network = self.leader_of(partition), self.cluster.network
+        if leader is None:
+            return
+        wanted = WantedRange(
+            topic=partition.topic, partition=partition.partition, to=0, may_lag=True, producers=(producer,)
+        )
+
+        def asked() -> None:
+            found = found_range(leader.loop.partition, wanted)
+            network.send(leader.name, self.name, "what is stored", lambda: self._heard(found), to=self)
+
+        network.send(self.name, leader.name, "asks what is stored", asked, to=leader, about=partition)
+
+    def _heard(self, found: FoundRange) -> None:
+        if found.error != NONE or self._part is not None or self._asking is None:
+            return
+        self._told[found.partition] = found
+        if self._told.keys() < set(self._partitions):
+            return
+        known = {each.partition: appends for each in self._told.values() for appends in each.known}
+        try:
+            self._ask(self._asking.send((self._partitions, known)))
+        except StopIteration as ended:
+            self._begin_again(ended.value)
+        except InvalidProducerEpoch:  # a later micro-batch is there
+            self._asks_until_ms = 0
+
+    def _begin_again(self, first: FirstTry) -> None:
+        if not first.stored:
+            self._send(self._first())
+            return
+        self.world.counts["query_placed_again"] += 1
+        cut = partial(self._task.cut, attempt=self._number)
+        self._parts = first.again(earlier(first.partitions), cut, first.unplaced())
+        try:
+            self._send(next(self._parts))
+        except InvalidProducerEpoch:
+            self.is_refused, self._asks_until_ms = True, 0
 
 
 class Query(Client):
@@ -97,8 +253,19 @@ class Query(Client):
         self._is_refused = False
         self._repeats = False
         self._next_ms = 0
-        self._targets: list[TopicPartition] = []
-        self._left: dict[int, list[Attempt]] = {}  # the unfinished tasks, with the attempts at each
+        self._topic = ""
+        self._runs, self._run = Runs(), 0
+        #: The topic's partitions, as the present run has planned with them.
+        self._planned: Partitions = ()
+        #: All that any run has planned with.
+        self._used: set[int] = set()
+        #: The unfinished tasks, with the attempts at each.
+        self._left: dict[Task, list[Attempt]] = {}
+        #: The rows of all finished batches, and the topic that they are in.
+        self.stored: set[bytes] = set()
+        self.topic_id = ""
+        #: Whether a partition of its topic was removed meanwhile.
+        self.has_lost_partitions = False
 
     @property
     def is_through(self) -> bool:
@@ -112,15 +279,16 @@ class Query(Client):
         """Start again from a copy of the checkpoint: the present micro-batch has other rows. False if there is none."""
         if self._are_jobs or not self._batch or self.stopped:
             return False
-        self._leave()
+        self._start_again(0)
         self._restored += 1
-        self._repeats = True
         return True
 
     def _tick(self) -> None:
-        there = self.cluster.topics()
-        if self._is_refused or not self._targets or not set(self._targets) <= set(there):
-            self._make(there)
+        there = {partition.partition for partition in self.cluster.topics() if partition.topic == self._topic}
+        self._used |= set(self._planned)
+        self.has_lost_partitions |= not there.issuperset(self._used)
+        if self._is_refused or self.topic_id not in self.cluster.topic_ids():
+            self._make()
         elif self._left:
             self._go_on()
         elif self.world.now_ms >= self._next_ms and (self._repeats or not self.stopped):
@@ -128,27 +296,65 @@ class Query(Client):
         if not self.stopped or not self.is_through:
             self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
 
-    def _make(self, there: Sequence[TopicPartition]) -> None:
+    def _make(self) -> None:
+        """Begin another query, on a topic that is there."""
         self._leave()
         self._lives += 1
         self._batch, self._restored, self._repeats, self._is_refused = 0, 0, False, False
-        self._targets = [there[(self._number + task) % len(there)] for task in range(TASKS)] if there else []
+        self._planned, self._used, self.has_lost_partitions = (), set(), False
+        self.stored, self.topic_id = set(), ""
+        there = sorted(self.cluster.topic_ids().items())
+        if there:
+            self.topic_id, self._topic = there[self._number % len(there)]
+
+    def _start_again(self, after_ms: int) -> None:
+        """The driver ends, and another repeats its micro-batch. It does not know which tasks had finished."""
+        self._leave()
+        self._run += 1
+        self._repeats, self._planned = True, ()
+        self._next_ms = self.world.now_ms + after_ms
+
+    def _plan(self) -> bool:
+        """As any broker knows the topic by now. Whether one does."""
+        living = self.cluster.brokers()
+        if living and not self._planned:
+            broker = living[self.world.between(0, len(living) - 1)]
+            for topic in broker.loop.metadata([self._topic], None).topics:
+                if topic.topic_id == self.topic_id:
+                    self._planned = topic.numbers
+        return bool(self._planned)
 
     def _begin_batch(self) -> None:
+        if not self._plan():
+            return
         if self._repeats:
             self.world.counts["query_repeated"] += 1
         else:
             self._batch += 1
-        self._left = {task: [] for task in range(TASKS)}
-        for task in range(TASKS):
+        may_repeat = self._are_jobs or self._runs.may_repeat(f"{self._lives}.{self._run}", self._batch)
+        self._left = {self._task(number, may_repeat=may_repeat): [] for number in range(TASKS)}
+        for task in list(self._left):
             self._try(task)
+
+    def _task(self, number: int, *, may_repeat: bool) -> Task:
+        first = FIRST_ID * (self._number + 1) + BATCHES_MAX * self._lives + number
+        producer = first + TASKS * self._batch if self._are_jobs else first | KEPT_PRODUCER
+        named = b"%s.%d.%d.%d.%d" % (self.name.encode(), self._lives, number, self._batch, self._restored)
+        return Task(
+            number,
+            self._topic,
+            Identity(producer=producer, epoch=0 if self._are_jobs else self._batch, any_order=True),
+            tuple(b"%s.%d" % (named, row) for row in range(ROWS)),
+            self._are_jobs,
+            self._planned,
+            may_repeat,
+        )
 
     def _go_on(self) -> None:
         """Go on with a batch: try again, speculate, or start the driver again."""
         if self.world.chance(STARTS_AGAIN):
             self.world.counts["query_started_again"] += 1
-            self._leave()  # a new driver does not know which tasks had finished
-            self._repeats, self._next_ms = True, self.world.now_ms + self.world.between(*AGAIN_MS)
+            self._start_again(self.world.between(*AGAIN_MS))
             return
         for task, attempts in self._left.items():
             if not attempts or (len(attempts) == 1 and self.world.chance(SPECULATES)):
@@ -162,44 +368,32 @@ class Query(Client):
                     attempt.ended()
         self._left = {}
 
-    def _try(self, task: int) -> None:
+    def _try(self, task: Task) -> None:
         self._attempts += 1
         left = self._left
 
         def done(attempt: Attempt) -> None:
             if left is self._left and task in left:
                 left[task].remove(attempt)
-                self._is_refused |= bool(self._restored) and attempt.is_refused
+                self._is_refused |= attempt.is_refused and (bool(self._restored) or self.has_lost_partitions)
                 if attempt.is_written:
                     self._through(task)
 
-        append = self._appends_of_job(task) if self._are_jobs else self._append_of_stream(task)
-        attempt = Attempt(f"{self.name}/{self._attempts}", self.cluster, self._targets[task], append, done)
+        attempt = Attempt(self._attempts, task, self, done)
         self._left[task].append(attempt)
         attempt.start()
 
-    def _append_of_stream(self, task: int) -> Append:
-        """The append of a task. Each attempt has the same rows in another order, and so other bytes."""
-        producer = FIRST_ID * (self._number + 1) + TASKS * self._lives + task
-        content = b"%s%s%d" % (self._content(task), ATTEMPT, self._attempts)
-        return Append(producer | KEPT_PRODUCER, self._batch, [content], any_order=True)
-
-    def _appends_of_job(self, task: int) -> Append:
-        producer = FIRST_ID * (self._number + 1) + BATCHES_MAX * self._lives + TASKS * self._batch + task
-        contents = [b"%s.%d" % (self._content(task), number) for number in range(APPENDS)]
-        return Append(producer, 0, contents, any_order=False)
-
-    def _content(self, task: int) -> bytes:
-        return b"%s.%d.%d.%d.%d" % (self.name.encode(), self._lives, task, self._batch, self._restored)
-
-    def _through(self, task: int) -> None:
+    def _through(self, task: Task) -> None:
         for attempt in self._left.pop(task):
             if not self.world.chance(GOES_ON):
                 attempt.ended()
+        self.stored.update(task.rows)
         if self._left:
             return
         self.world.counts["query_batches"] += 1
-        self._repeats = not self._repeats and self.world.chance(REPEATS)
-        stays_away = self._repeats and not self._are_jobs and self.world.chance(STAYS_AWAY)
-        waits = LONG_MS if stays_away else NEXT_MS
-        self._next_ms = self.world.now_ms + self.world.between(*waits)
+        if not self._repeats and self.world.chance(REPEATS):
+            stays_away = not self._are_jobs and self.world.chance(STAYS_AWAY)
+            self._start_again(self.world.between(*(LONG_MS if stays_away else NEXT_MS)))
+        else:
+            self._repeats = False
+            self._next_ms = self.world.now_ms + self.world.between(*NEXT_MS)

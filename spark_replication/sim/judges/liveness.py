@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from spark_replication.core.law.election import Policy
@@ -13,6 +14,7 @@ from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cast.cluster import SimulatedCluster
+from spark_replication.sim.cast.queries import rows_of
 from spark_replication.sim.world.world import InvariantBroken
 from spark_replication.zk.controller.admin_requests import read_requests
 
@@ -103,6 +105,7 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _producers_are_through,
         _unwritten_is_unwritten,
         _queries_are_through,
+        _rows_are_there_once,
         _readers_are_through,
     ):
         found = check(cluster)
@@ -133,6 +136,29 @@ def _queries_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
     for query in cluster.queries:
         if not query.is_through:
             return "queries_get_on", f"{query.name} has a micro-batch that is not through"
+    return None
+
+
+def _rows_are_there_once(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """Each row of a finished batch is in one partition, once. It may be gone with a partition that was removed, by an
+    election from outside, or by retention."""
+    for query in cluster.queries:
+        stories = [story for story in cluster.checkers.stories() if story.topic_id == query.topic_id]
+        found = Counter(
+            row
+            for story in stories
+            for record in story.committed
+            if record is not None
+            for row in rows_of(record.content)
+        )
+        twice = next((row for row in query.stored if found[row] > 1), None)
+        if twice is not None:
+            return "rows_are_there_once", f"{twice!r} of {query.name} is there {found[twice]} times"
+        is_whole = all(story.since == 0 and None not in story.committed for story in stories)
+        if is_whole and not query.has_lost_partitions:
+            lost = next((row for row in query.stored if not found[row]), None)
+            if lost is not None:
+                return "rows_are_there_once", f"{lost!r} of {query.name} is not there"
     return None
 
 

@@ -47,7 +47,7 @@ class SinkSchema:
         for name in partition_by:
             if name not in there:
                 raise SchemaMismatch(f"partitionBy names {name!r}, and the rows have {', '.join(there)}: name these")
-        return cls(found.name, columns, tuple(command.partition for command in found.partitions))
+        return cls(found.name, columns, found.numbers)
 
     def as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         there = set(batch.schema.names)

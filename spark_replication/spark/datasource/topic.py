@@ -59,14 +59,14 @@ class Topic:
 
     def numbers(self, found: TopicMetadata) -> list[int]:
         """The partitions that are read."""
-        return [each.partition for each in found.partitions if self._options.has_partition(each.partition)]
+        return [number for number in found.numbers if self._options.has_partition(number)]
 
     def require_assigned(self, found: TopicMetadata) -> None:
         """Raise InvalidRequest if partitions are to be read that the topic does not have."""
-        there = sorted(each.partition for each in found.partitions)
+        there = found.numbers
         missing = sorted(set((self._options.assigned or {}).get(self.name, ())) - set(there))
         if missing:
-            raise InvalidRequest(f"assign names partitions {missing} of {self.name}, which has {there}: name these")
+            raise InvalidRequest(f"assign names partitions {missing} of {self.name}, which has {[*there]}: name these")
 
     def metadata(self, topic_id: str | None = None) -> TopicMetadata:
         """The topic's metadata. With `topic_id`, raises InvalidRequest if another topic has its name."""
@@ -77,7 +77,7 @@ class Topic:
     def known(self, producer: int) -> tuple[tuple[int, ...], dict[int, KnownAppends]]:
         """The topic's partitions, and what each of them has stored of a producer, as its leader says. Partitions that
         know nothing of the producer are left out."""
-        partitions = tuple(sorted(command.partition for command in self.metadata().partitions))
+        partitions = self.metadata().numbers
         wanted = [
             WantedRange(topic=self.name, partition=partition, to=0, may_lag=True, producers=(producer,))
             for partition in partitions

@@ -178,3 +178,37 @@ def test_followers_are_the_registered_members_of_the_isr_that_do_not_lead() -> N
     assert routing(metadata(led)).followers("orders", 0) == {}
     with pytest.raises(UnknownTopicOrPartition):
         routing(metadata(led)).followers("orders", 1)
+
+
+def hiding(answer: Metadata, *numbers: int) -> Metadata:
+    (topic,) = answer.topics
+    return replace(answer, topics=(replace(topic, hidden=numbers),))
+
+
+def test_a_key_keeps_its_partition_while_others_cannot_be_read() -> None:
+    three = metadata(*(partition(1, 1, number=number) for number in range(3)))
+    two = hiding(metadata(*(partition(1, 1, number=number) for number in (0, 2))), 1)
+    keys = [b"%d" % number for number in range(100)]
+    assert [routing(two).partition_of("orders", key) for key in keys] == [
+        routing(three).partition_of("orders", key) for key in keys
+    ]
+    with pytest.raises(LeaderNotAvailable, match="the state of orders-1 in ZooKeeper cannot be read"):
+        routing(two).route("orders", 1)
+    with pytest.raises(UnknownTopicOrPartition, match="orders has the partitions 0 to 2"):
+        routing(two).route("orders", 3)
+
+
+def test_what_was_known_of_a_partition_that_is_hidden_now_is_kept() -> None:
+    before = metadata(partition(1, 1), partition(2, 5, number=1))
+    known = routing(before, hiding(metadata(partition(1, 2)), 1))
+    assert known.route("orders", 1).leader_epoch == 5
+    assert known.topic("orders").hidden == ()
+    assert [each.partition for each in routing(before, metadata(partition(1, 2))).topic("orders").partitions] == [0]
+
+
+def test_what_is_hidden_is_so_until_somebody_tells_of_it() -> None:
+    hidden = hiding(metadata(partition(1, 1)), 1, 2)
+    known = learned(routing(hidden), metadata(partition(1, 2)), ("orders",), {"orders": (0,)})
+    assert known.topic("orders").hidden == (1, 2), "nobody asked for it"
+    known = learned(known, metadata(partition(2, 1, number=1)), ("orders",), {"orders": (1,)})
+    assert (known.topic("orders").hidden, known.topic("orders").numbers) == ((2,), (0, 1, 2))

@@ -790,6 +790,46 @@ def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -
     assert story.loop.hidden.topics == frozenset()
 
 
+def hidden_of(story: Story, *only: int) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """By topic: its partitions, and those that are hidden."""
+    topics = story.loop.metadata(["foo"], None, {"foo": only} if only else {}).topics
+    return {found.name: (found.numbers, found.hidden) for found in topics}
+
+
+def test_clients_are_told_that_a_partition_is_there_whose_state_cannot_be_read() -> None:
+    """Else they place keys on fewer partitions, and read fewer."""
+    story = Story()
+    story.registered(LED, unreadable=Unreadable(partitions=frozenset({FOO_1})))
+    assert hidden_of(story) == {"foo": ((0, 1), (1,))}
+    assert hidden_of(story, 0) == {"foo": ((0,), ())}
+    assert hidden_of(story, 1, 2) == {"foo": ((1,), (1,))}
+    assert story.loop.metadata(["foo"], None, {"foo": (1, 2)}).topics[0].topic_id == FOO_ID
+    story.loop.update_metadata(update(FOLLOWED))
+    assert hidden_of(story) == {"foo": ((0, 1), ())}, "its controller knows it"
+
+
+def test_what_is_hidden_is_hidden_until_it_is_known_or_gone() -> None:
+    story = Story()
+    story.registered(LED)
+    whole = update(LED, complete=True, topics={"foo": CONFIGS["foo"]})
+    hidden = replace(whole, unreadable_partitions=(FOO_1,))
+    gone = update(removed=(FOO_1,))
+    for number, (told, numbers) in enumerate([(hidden, (0, 1)), (gone, (0,)), (hidden, (0, 1)), (whole, (0,))], 1):
+        story.loop.update_metadata(replace(told, number=number))
+        assert hidden_of(story) == {"foo": (numbers, numbers[1:])}
+    story.loop.update_metadata(replace(hidden, number=8))
+    story.loop.update_metadata(update(deleted=("foo",), number=9))
+    story.loop.update_metadata(update(LED, number=10))
+    assert hidden_of(story) == {"foo": ((0,), ())}
+
+
+def test_a_topic_of_which_no_partition_can_be_read_is_not_told_of() -> None:
+    """Nobody could say which topic of that name it is."""
+    story = Story()
+    story.registered(configs={"foo": CONFIGS["foo"]}, unreadable=Unreadable(partitions=frozenset({FOO, FOO_1})))
+    assert hidden_of(story) == {}
+
+
 def test_what_a_new_controller_cannot_read_is_not_forgotten() -> None:
     story = Story()
     story.registered(LED, FOLLOWED, ELSEWHERE)

@@ -205,6 +205,11 @@ def test_problems_name_what_cannot_be_read() -> None:
     assert len(described(story.loop.cluster, None, None).unreadable) == 1
 
 
+def test_a_partition_that_cannot_be_read_is_told_of_as_one_of_its_topic() -> None:
+    found = {each.name: each for each in described(taken_over().loop.cluster, None, None).topics}
+    assert (found["foo"].numbers, found["foo"].hidden) == ((0, 1), (1,))
+
+
 def test_a_deletion_under_way_waits_for_what_cannot_be_read() -> None:
     story = taken_over(deleting={"foo"})
     assert FOO_1 in story.store.partitions
