@@ -443,14 +443,8 @@ class Injector:
             store.spoil(partition)
         else:
             store.spoil(topics=(partition.topic,))
-        self._later(fault.for_ms, "mends", self._mend)
+        self._later(fault.for_ms, "mends", store.mend)
         return True
-
-    def _mend(self) -> None:
-        self._cluster.store.mend()
-        for candidate in self._cluster.candidates.values():
-            if candidate is not None and candidate.alive and candidate.commanding is not None:
-                candidate.commanding.garbage_is_mended()
 
     def _removed_state(self, fault: Fault) -> bool:
         """Remove a leaderAndISR, as a person does who takes that for a cure. The next controller finds out."""
@@ -484,7 +478,7 @@ class Injector:
         self._healed = True
         self._cluster.network.heal()
         self._cluster.zookeeper.disarm()
-        self._mend()
+        self._cluster.store.mend()
         for host in self._cluster.hosts.values():
             self._heal_host(host)
         for name in self._cluster.candidates:

@@ -34,7 +34,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
         return topic in self.topics or any(partition.topic == topic for partition in self.partitions)
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Those that are hidden, of a topic whose assignment can be read. In order."""
+        """The hidden partitions of a topic whose assignment can be read, in order."""
         return sorted(partition for partition in self.partitions if partition.topic == topic)
 
     def __or__(self, other: Unreadable) -> Unreadable:

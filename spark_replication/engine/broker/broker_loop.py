@@ -106,8 +106,6 @@ class BrokerLoop:
         self._guard = locks()
         self.refused = RefusedReplicas()
         self.hidden = HiddenPartitions()
-        #: Partitions whose state neither this broker nor the controller could read.
-        self._untold: set[TopicPartition] = set()
         self._controller_epoch = -1
         #: The number of registrations, and of commands that start or stop replicas.
         self._carried_out = 0
@@ -156,7 +154,6 @@ class BrokerLoop:
                 self._resign_all()  # leaderships of an earlier registration are void, even if nobody has said so yet
             self._read_epoch(controller_epoch)
             self._keep_only(unreadable)
-            self._untold = set(unreadable.partitions)
             self.hidden.registered(unreadable)
             self.refused.clear()  # every assigned partition is tried below
             was_believed, self.clock_ahead_ms = is_believed(self.clock_ahead_ms), clock_ahead_ms
@@ -339,7 +336,7 @@ class BrokerLoop:
                 hidden = Unreadable(
                     topics=frozenset(command.unreadable_topics), partitions=frozenset(command.unreadable_partitions)
                 )
-                self._untold = set(hidden.partitions)
+                self.hidden.untold = set(hidden.partitions)
                 gone = self._known.keys() - {known.topic_partition for known in command.partitions}
                 self._forget(partition for partition in gone if not hidden.hides(partition))
                 self._configs = {
@@ -350,7 +347,7 @@ class BrokerLoop:
             self._learn(command.partitions, command.topics)
             for topic in command.deleted:
                 self._configs.pop(topic, None)
-                self._forget(each for each in [*self._known, *self._untold] if each.topic == topic)
+                self._forget(each for each in [*self._known, *self.hidden.untold] if each.topic == topic)
             self._forget(command.removed)
             return CommandAnswer(broker_epoch=me.epoch)
 
@@ -584,8 +581,8 @@ class BrokerLoop:
             try:
                 yield
             finally:
-                self._untold -= self._known.keys()
-                self._topics = KnownTopics(dict(self._known), dict(self._configs), frozenset(self._untold))
+                self.hidden.untold -= self._known.keys()
+                self._topics = KnownTopics(dict(self._known), dict(self._configs), frozenset(self.hidden.untold))
 
     def _learn(self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig]) -> None:
         for command in known:
@@ -626,7 +623,7 @@ class BrokerLoop:
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self._untold.discard(partition)
+            self.hidden.untold.discard(partition)
             known = self._known.pop(partition, None)
             if known is not None:
                 self._late.end(partition, known.topic_id, known.order)

@@ -17,6 +17,8 @@ from spark_replication.model import TopicPartition
 class HiddenPartitions:
     def __init__(self) -> None:
         self._unreadable = ALL_READ
+        #: Those of which nobody has told since. Clients hear that they are there (TopicMetadata.hidden).
+        self.untold: set[TopicPartition] = set()
 
     @property
     def topics(self) -> frozenset[str]:
@@ -28,6 +30,7 @@ class HiddenPartitions:
 
     def registered(self, unreadable: Unreadable) -> None:
         self._unreadable = unreadable
+        self.untold = set(unreadable.partitions)
 
     def read(self, known: Iterable[PartitionCommand], unreadable: Unreadable) -> list[PartitionCommand]:
         """Take in what was read of their topics since. Returns the partitions that can be read now."""

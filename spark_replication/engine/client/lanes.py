@@ -39,7 +39,7 @@ class Owner(Protocol):
         was left before."""
 
 
-class Link(Protocol):
+class LaneLink(Protocol):
     """A connection to a leader, made or not."""
 
     @property
@@ -59,7 +59,7 @@ class Link(Protocol):
 class Lane:
     """The place of one partition on a connection, in one producer epoch."""
 
-    def __init__(self, link: Link, route: Route, kind: Any, epoch: int, owner: Owner) -> None:
+    def __init__(self, link: LaneLink, route: Route, kind: Any, epoch: int, owner: Owner) -> None:
         """kind: what all batches on it have in common, as Send.kind."""
         self.link = link
         self.route = route

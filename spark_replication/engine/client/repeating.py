@@ -41,7 +41,7 @@ class Append(NamedTuple):
     batch: Any
 
 
-class Part(NamedTuple):
+class AppendedTogether(NamedTuple):
     """What a task sends together."""
 
     appends: Iterable[Append]
@@ -120,17 +120,19 @@ class FirstTry:
                 break
         return cls(stored, partitions)
 
-    def again(self, those: Iterable[Partitions], cut: Cut, otherwise: ReplicationError) -> Generator[Part, None, None]:
+    def again(
+        self, those: Iterable[Partitions], cut: Cut, otherwise: ReplicationError
+    ) -> Generator[AppendedTogether, None, None]:
         """Yields what is to be sent next, by the first of these placements that leaders take. An error of what was
         sent is thrown in here. Raises `otherwise` if no placement fits."""
         refusal = otherwise
         for partitions in self._placements(those, cut):
             try:
-                yield Part(self.only(cut(partitions), stored=True), is_last=False)
+                yield AppendedTogether(self.only(cut(partitions), stored=True), is_last=False)
             except InvalidProducerEpoch as error:  # other rows are stored there: nothing has changed
                 refusal = error
                 continue
-            yield Part(self.only(cut(partitions), stored=False), is_last=True)
+            yield AppendedTogether(self.only(cut(partitions), stored=False), is_last=True)
             return
         raise refusal
 

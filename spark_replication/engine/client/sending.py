@@ -72,7 +72,7 @@ class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
 Settled = list[tuple[Send[Ack], Ack | ReplicationError]]
 
 
-class Surroundings(Protocol):
+class SenderPort(Protocol):
     """How one partition's sender finds its leader, and is called again."""
 
     def known(self) -> Route | None:
@@ -95,7 +95,7 @@ class Sending:
     def __init__(
         self,
         partition: TopicPartition,
-        surroundings: Surroundings,
+        port: SenderPort,
         identity: Identity,
         settings: SenderSettings,
         now_s: Callable[[], float],
@@ -105,7 +105,7 @@ class Sending:
         """All senders of a producer share its `identity`. With `is_fixed`, the user chose its numbers: they are never
         changed."""
         self._partition = partition
-        self._surroundings = surroundings
+        self._port = port
         self._identity = identity
         self._settings = settings
         self._now_s = now_s
@@ -246,7 +246,7 @@ class Sending:
     def _look_at(self, at_s: float) -> None:
         if at_s < self._looks_s:
             self._looks_s = at_s
-            self._surroundings.look_at(at_s)
+            self._port.look_at(at_s)
 
     def _expire(self) -> Settled:
         expired = self.window.expire(self._now_s())
@@ -276,7 +276,7 @@ class Sending:
         if self._now_s() < self._resumes_s:
             return []
         try:
-            route = self._surroundings.known()
+            route = self._port.known()
             if route is None:
                 self._ask()
                 return []
@@ -285,7 +285,7 @@ class Sending:
         return self._found(route)
 
     def _ask(self) -> None:
-        self._surroundings.ask(self.window.first_live_deadline_s)
+        self._port.ask(self.window.first_live_deadline_s)
         self._is_asking = True
 
     def _found(self, route: Route | ReplicationError) -> Settled:
@@ -299,7 +299,7 @@ class Sending:
         if isinstance(route, ReplicationError):
             return self._not_found(route)
         try:
-            self.lane = self._surroundings.lane(route, self.window.first.kind, self.window.epoch)
+            self.lane = self._port.lane(route, self.window.first.kind, self.window.epoch)
         except ClientClosed as error:
             return self._fail_all(error)
         self._progress_s = self._now_s()
@@ -316,7 +316,7 @@ class Sending:
 
     def _look_for_another_leader(self, lane: Lane) -> None:
         self._asked_s = self._now_s()
-        self._surroundings.stale(lane.route)
+        self._port.stale(lane.route)
         heard_s = max(self._progress_s, lane.link.heard_s)
         silence_s_max = self._settings.silence_s_max
         if self.window.unanswered and self._asked_s - heard_s >= silence_s_max:
@@ -380,7 +380,7 @@ class Sending:
         self.window.interrupted()
         self._note(error)
         if error is not None and error.stale_routes:
-            self._surroundings.stale(lane.route)
+            self._port.stale(lane.route)
         if self.window:
             self._look_at(self._next_s)
 

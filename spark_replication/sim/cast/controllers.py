@@ -12,7 +12,7 @@ from typing import Protocol, assert_never
 
 from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import BrokersRead, Event, PartitionsRead, TookOver
+from spark_replication.core.controller.events import Event, PartitionsRead, TookOver
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.unreadable import Unreadable
@@ -42,11 +42,12 @@ from spark_replication.sim.world.zookeeper import RETRY_MS, Lost, Requests, Sess
 from spark_replication.storage.format.batches import schema_change
 from spark_replication.zk import paths
 from spark_replication.zk.controller.committing import Committing
-from spark_replication.zk.controller.watch import ChangesRead, read_changes
-from spark_replication.zk.operations import EXISTS, Check, Delete
-from spark_replication.zk.reading import Reading
+from spark_replication.zk.controller.looking import CandidacyOver, Found, Looking, Marks, Told, looked
+from spark_replication.zk.operations import Check
+from spark_replication.zk.session import MultiOutcome
 
 TICK_MS = 150
+LOOK_S = 0.2  # between two tries to read what could not be read
 TIMEOUT_MS = 120
 OPERATIONS_IN_MULTI = (1, 8)  # at most: few, so that it can die between any two of its multi()s
 CONNECT_MS = (1, 20)
@@ -188,7 +189,7 @@ class Candidate(Process):
     def _command(self) -> None:
         assert self._loaded is not None
         loaded, won = self._loaded
-        commanding = self.commanding = Commanding(self, self.session, won)
+        commanding = self.commanding = Commanding(self, self.session, won, loaded.unreadable)
         self.loop = ControllerLoop(
             loaded,
             store=commanding,
@@ -201,8 +202,7 @@ class Candidate(Process):
         )
         self.world.counts["controllers"] += 1
         self.handle(TookOver())
-        commanding.read("brokers")
-        commanding.read("changes")
+        commanding.look()
         self.world.after(
             self.world.between(*CONNECT_MS), "reads who commands", lambda: self._marked("vacancy"), on=self
         )
@@ -224,7 +224,7 @@ class Candidate(Process):
     def _tick(self, commanding: Commanding) -> None:
         if self.loop is not None and self.commanding is commanding:
             self.loop.tick(self.clock_ms())
-            commanding.look_again()
+            commanding.look()
             self.world.after(TICK_MS, "controller tick", lambda: self._tick(commanding), on=self)
 
     def _marked(self, what: str) -> None:
@@ -234,13 +234,13 @@ class Candidate(Process):
             if self.zookeeper.controller is not self._session:
                 self.happened(Happened.DEPOSED)
         elif self.commanding is not None:
-            self.commanding.read(what)
+            self.commanding.mark(what)
 
 
 class Commanding:
     """One term: ports.ControllerStore, CommandSender and MirrorFeed of a controller epoch."""
 
-    def __init__(self, candidate: Candidate, session: Session, won: Won) -> None:
+    def __init__(self, candidate: Candidate, session: Session, won: Won, unreadable: Unreadable) -> None:
         self.candidate = candidate
         self.controller_epoch = won.info.epoch
         self.over = False
@@ -253,10 +253,14 @@ class Commanding:
             self._met,
             operations_max=candidate.world.between(*OPERATIONS_IN_MULTI),
         )
-        self._reading: set[str] = set()
+        self._looking = Looking(self._epoch_check, unreadable, self._now_s, LOOK_S)
+        self._looks = False  # a reading is on its way
         self._lines = CommandLines(lambda line: Messenger(self, line))
-        self._loads_anew = False
         self._mirror = MirrorWriter(candidate.mirror, candidate, won.info.epoch)
+
+    @property
+    def _now_s(self) -> float:
+        return self.candidate.world.now_ms / 1_000
 
     def _requests(self, writes: str, reads: str) -> Requests:
         return Requests(self.session, writes=writes, reads=reads, controller_epoch=self.controller_epoch)
@@ -269,62 +273,52 @@ class Commanding:
 
     def _met(self, unreadable: Unreadable) -> None:
         """Report topics and partitions that a write has met and cannot be read."""
+        self._looking.hold(unreadable)
         self.candidate.handle(PartitionsRead({}, unreadable))
-
-    def look_again(self) -> None:
-        """Find out that garbage is mended: this controller may learn that it met some only after that."""
-        if not self._loads_anew and not self.candidate.zookeeper.store.unreadable.reasons:
-            self.garbage_is_mended()
-
-    def garbage_is_mended(self) -> None:
-        """Load everything anew, a while later: what could not be read is readable, or gone."""
-        loop, candidate = self.candidate.loop, self.candidate
-        if self.over or loop is None:
-            return
-        if loop.cluster.unreadable.topics or loop.cluster.unreadable.partitions:
-            self._loads_anew = True
-            delay_ms = candidate.world.between(*RETRY_MS)
-            candidate.world.after(delay_ms, "loads anew", self._load_anew, on=candidate)
-
-    def _load_anew(self) -> None:
-        if not self.over:
-            self.candidate.lost(self.session)
 
     # Watches
 
-    def read(self, what: str) -> None:
-        """Read what a watch has marked, once for all marks until the reading."""
-        if what in self._reading or self.over:
+    def mark(self, what: str) -> None:
+        self._looking.mark(brokers=what == "brokers", changes=what == "changes")
+        self.look()
+
+    def look(self) -> None:
+        """As zk.controller.watch: read what is due, once for all marks until the reading."""
+        if self.over or self._looks or self._looking.due_s > self._now_s:
             return
-        self._reading.add(what)
-        zookeeper = self.candidate.zookeeper
+        self._looks = True
+        marks = Marks(brokers=False, changes=False, held=())  # none are taken yet
 
-        def operate() -> BrokersRead | ChangesRead:
-            self._reading.discard(what)
-            return Reading(zookeeper.tree).brokers() if what == "brokers" else read_changes(zookeeper.tree)
+        def operate() -> Found:
+            nonlocal marks
+            self._looks, marks = False, self._looking.taken(self._now_s)
+            return looked(marks, self.candidate.zookeeper.tree)
 
-        def answered(answer: BrokersRead | ChangesRead | Lost) -> None:
-            if not isinstance(answer, Lost):
-                if self.over:
-                    return
-                if isinstance(answer, ChangesRead):
-                    self.candidate.handle(answer.event)
-                    self._forget(answer.names)
-                else:
-                    self.candidate.handle(answer)
-                return
-            self._reading.discard(what)
-            if not answer.expired and not self.over:
-                world = self.candidate.world
-                world.after(world.between(*RETRY_MS), "reads again", lambda: self.read(what), on=self.candidate)
+        def answered(answer: Found | Lost) -> None:
+            if isinstance(answer, Lost):
+                self._looks = False
+                if not answer.expired:
+                    self._looking.failed(marks, self._now_s)
+            elif not self.over:
+                for told in self._looking.found(answer):
+                    self._tell(told)
+                for multi in self._looking.deletions(answer):
+                    self._requests("forgets changes", "").commit(multi, self._deleted)
 
-        self.session.request(f"reads {what}", operate, answered)
+        self.session.request("reads what is marked", operate, answered)
 
-    def _forget(self, names: Sequence[str]) -> None:
-        """Delete notifications that were handed on. A deposed controller's deletion is refused."""
-        if names:
-            deletions = [Delete(paths.isr_change(name), EXISTS) for name in names]
-            self._requests("forgets changes", "").commit([self._epoch_check, *deletions], lambda _outcome: None)
+    def _tell(self, told: Told | CandidacyOver) -> None:
+        if isinstance(told, CandidacyOver):
+            self.candidate.lost(self.session)
+        else:
+            self.candidate.handle(told)
+
+    def _deleted(self, outcome: MultiOutcome) -> None:
+        if self.over or isinstance(outcome, ReplicationError):
+            return
+        deposed = self._looking.deleted(outcome)
+        if deposed is not None:
+            self._tell(deposed)
 
     # CommandSender
 

@@ -2,7 +2,7 @@
 connections.
 
 What carries the lanes in the product (`client.producing.lane`) is a socket and a loop. Here it is two streams, which
-break as sockets do. A leader is found as `client.finding.leaders` finds it: by what some broker tells.
+break as sockets do. A leader is found as `client.producing.leaders` finds it: by what some broker tells.
 """
 
 from __future__ import annotations

@@ -20,7 +20,15 @@ from typing import NamedTuple
 
 from spark_replication.engine.broker.found_ranges import found_range
 from spark_replication.engine.client.numbers import Identity
-from spark_replication.engine.client.repeating import Append, FirstTry, Known, Part, Partitions, Runs, earlier
+from spark_replication.engine.client.repeating import (
+    Append,
+    AppendedTogether,
+    FirstTry,
+    Known,
+    Partitions,
+    Runs,
+    earlier,
+)
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.ranges import FoundRange, WantedRange
@@ -99,8 +107,8 @@ class Attempt(Pipeline):
         self._done = done
         self.is_written = self.is_refused = False
         self._asking: Generator[int, Known, FirstTry] | None = None
-        self._parts: Generator[Part, None, None] | None = None
-        self._part: Part | None = None
+        self._parts: Generator[AppendedTogether, None, None] | None = None
+        self._part: AppendedTogether | None = None
         self._senders: dict[int, Sender] = {}
         self._unanswered = 0
         self._error: ReplicationError | None = None
@@ -117,8 +125,8 @@ class Attempt(Pipeline):
             self._send(self._first())
         self._tick()
 
-    def _first(self) -> Part:
-        return Part(self._task.cut(self._task.planned, self._number), is_last=True)
+    def _first(self) -> AppendedTogether:
+        return AppendedTogether(self._task.cut(self._task.planned, self._number), is_last=True)
 
     def _tick(self) -> None:
         is_asking = self._part is None
@@ -135,7 +143,7 @@ class Attempt(Pipeline):
 
     # Sending
 
-    def _send(self, part: Part) -> None:
+    def _send(self, part: AppendedTogether) -> None:
         self._part = part
         for append in part.appends:
             sender = self._senders.get(append.target)

@@ -97,7 +97,7 @@ def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
 @pytest.mark.parametrize(
     ("part", "method", "thread"),
     [
-        (watch.ControllerWatch, "_read_changes", "controller-watch"),
+        (watch.ControllerWatch, "_look", "controller-watch"),
         (request_watch.RequestWatch, "_read", "request-watch"),
     ],
 )

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import pytest
 
 from spark_replication.engine.client.numbers import Identity
-from spark_replication.engine.client.repeating import RUNS_MAX, Append, FirstTry, Known, Part, Runs, _Stored, earlier
+from spark_replication.engine.client.repeating import (
+    RUNS_MAX,
+    Append,
+    AppendedTogether,
+    FirstTry,
+    Known,
+    Runs,
+    _Stored,
+    earlier,
+)
 from spark_replication.errors import InvalidProducerEpoch, NotLeader
 from spark_replication.messages.ranges import KnownAppends
 
@@ -30,7 +39,7 @@ def cut(partitions: tuple[int, ...]) -> list[Append]:
     return [Append(target, 0, Rows(found)) for target, found in rows.items() if found]
 
 
-def shown(part: Part) -> tuple[dict[int, str], bool]:
+def shown(part: AppendedTogether) -> tuple[dict[int, str], bool]:
     return {append.target: append.batch.of for append in part.appends}, part.is_last
 
 
