@@ -83,10 +83,11 @@ class BrokerLoop:
         #: are made meanwhile, so Python may collect garbage, and let other threads change it.
         self.replicas: dict[TopicPartition, Partition] = {}
         self._registered = RegisteredBrokers()
+        #: All that commands said, and the part of it that clients are told: see `_learn`.
         self._known: dict[TopicPartition, PartitionCommand] = {}
+        self._announced: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
-        #: What clients are told: _known and _configs, as the last command left them.
-        self._topics = NO_TOPICS
+        self._topics = NO_TOPICS  # for clients, as the last command left it
         self._late = LateCommands()
         self._logs = logs
         self._isr_store = isr_store
@@ -174,7 +175,9 @@ class BrokerLoop:
 
     def _keep_only(self, unreadable: Unreadable) -> None:
         """Forget all but what cannot be read: the rest is replaced by what was read."""
-        self._known = {partition: known for partition, known in self._known.items() if unreadable.hides(partition)}
+        for all_of in (self._known, self._announced):
+            for partition in [each for each in all_of if not unreadable.hides(each)]:
+                del all_of[partition]
         self._configs = {topic: known for topic, known in self._configs.items() if unreadable.hides_of(topic)}
         self._late.keep_only(unreadable)
 
@@ -336,7 +339,7 @@ class BrokerLoop:
                 hidden = Unreadable(
                     topics=frozenset(command.unreadable_topics), partitions=frozenset(command.unreadable_partitions)
                 )
-                self.hidden.untold = set(hidden.partitions)
+                self.hidden.told(hidden)
                 gone = self._known.keys() - {known.topic_partition for known in command.partitions}
                 self._forget(partition for partition in gone if not hidden.hides(partition))
                 self._configs = {
@@ -425,7 +428,7 @@ class BrokerLoop:
             raise NotReady(f"this broker could not read {name} in ZooKeeper, and does not know it yet: retry")
         if self._is_over(command, me):
             return
-        self._learn((command,), {})
+        self._learn((command,), {}, is_announced=False)
         partition = self.replicas.get(name)
         if partition is not None and partition.topic_id != command.topic_id:
             self._stop(partition, delete=True)
@@ -581,15 +584,24 @@ class BrokerLoop:
             try:
                 yield
             finally:
-                self.hidden.untold -= self._known.keys()
-                self._topics = KnownTopics(dict(self._known), dict(self._configs), frozenset(self.hidden.untold))
+                self.hidden.untold -= self._announced.keys()
+                self._topics = KnownTopics(dict(self._announced), dict(self._configs), frozenset(self.hidden.untold))
 
-    def _learn(self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig]) -> None:
+    def _learn(
+        self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig], *, is_announced: bool = True
+    ) -> None:
+        """A broker is commanded to lead or follow its own partitions of a topic before it hears of all others. Clients
+        that counted those would place keys elsewhere, and miss rows: they are told of a partition once it is announced.
+        """
         for command in known:
-            before = self._known.get(command.topic_partition)
+            name = command.topic_partition
+            before = self._known.get(name)
             if before is None or (before.topic_id, before.order) < (command.topic_id, command.order):
-                self._known[command.topic_partition] = command
+                self._known[name] = command
                 self._late.told_of(command.topic, command.topic_id)
+            newest, announced = self._known[name], self._announced.get(name)
+            if is_announced or (announced is not None and announced.topic_id == newest.topic_id):
+                self._announced[name] = newest
         changed = {topic: config for topic, config in configs.items() if self._configs.get(topic) != config}
         self._configs.update(changed)
         if changed:
@@ -624,6 +636,7 @@ class BrokerLoop:
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.hidden.untold.discard(partition)
+            self._announced.pop(partition, None)
             known = self._known.pop(partition, None)
             if known is not None:
                 self._late.end(partition, known.topic_id, known.order)

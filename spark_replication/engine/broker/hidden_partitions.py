@@ -30,7 +30,12 @@ class HiddenPartitions:
 
     def registered(self, unreadable: Unreadable) -> None:
         self._unreadable = unreadable
-        self.untold = set(unreadable.partitions)
+        self.told(unreadable)
+
+    def told(self, unreadable: Unreadable) -> None:
+        """Somebody tells of all partitions but these. Nobody knows better than before which ones a hidden topic has."""
+        kept = {partition for partition in self.untold if partition.topic in unreadable.topics}
+        self.untold = kept | unreadable.partitions
 
     def read(self, known: Iterable[PartitionCommand], unreadable: Unreadable) -> list[PartitionCommand]:
         """Take in what was read of their topics since. Returns the partitions that can be read now."""

@@ -27,7 +27,7 @@ class KnownTopics(msgspec.Struct, frozen=True):
         self, names: Iterable[str] | None = None, only: Mapping[str, Iterable[int]] = NO_CHOICE
     ) -> tuple[TopicMetadata, ...]:
         """In order of name and partition. names: None for all. only: the partitions of a topic that are wanted, if not
-        all. A topic without a config is not known here, and left out, as one is that is hidden whole."""
+        all. A topic is left out as long as its config, or each of its partitions, is not known here."""
         wanted = self.configs if names is None else names
         partitions: dict[str, list[PartitionCommand]] = {name: [] for name in sorted(wanted) if name in self.configs}
         whole = partitions.keys() - only.keys()
@@ -51,7 +51,7 @@ class KnownTopics(msgspec.Struct, frozen=True):
                 hidden=tuple(hidden.get(name, ())),
             )
             for name, found in partitions.items()
-            if ids[name] or name not in hidden
+            if ids[name]
         )
 
     def _topic_id(self, name: str, found: Sequence[PartitionCommand]) -> str:

@@ -45,6 +45,7 @@ BATCHES_MAX = 10_000
 AGAIN_MS = (10, 120)
 NEXT_MS = (20, 200)
 LONG_MS = (800, 1_500)
+ENDED_MS = 200  # so long after a task has ended nothing of it is on its way
 ASKS_MS = 900  # so long a task asks what is stored
 SPECULATES = 0.02  # at a tick
 STARTS_AGAIN = 0.02
@@ -230,7 +231,8 @@ class Attempt(Pipeline):
             self._ask(self._asking.send((self._partitions, known)))
         except StopIteration as ended:
             self._begin_again(ended.value)
-        except InvalidProducerEpoch:  # a later micro-batch is there
+        except InvalidProducerEpoch as error:  # a later micro-batch is there
+            self.world.note(f"{self.name}: {error}")
             self._asks_until_ms = 0
 
     def _begin_again(self, first: FirstTry) -> None:
@@ -242,8 +244,9 @@ class Attempt(Pipeline):
         self._parts = first.again(earlier(first.partitions), cut, first.unplaced())
         try:
             self._send(next(self._parts))
-        except InvalidProducerEpoch:
-            self.is_refused, self._asks_until_ms = True, 0
+        except InvalidProducerEpoch as error:
+            self.world.note(f"{self.name}: {error}")
+            self._asking, self.is_refused, self._asks_until_ms = None, True, 0
 
 
 class Query(Client):
@@ -265,6 +268,9 @@ class Query(Client):
         self._runs, self._run = Runs(), 0
         #: The topic's partitions, as the present run has planned with them.
         self._planned: Partitions = ()
+        self._last_planned: Partitions = ()
+        #: The attempts that nobody waits for, and that go on.
+        self._zombies: list[Attempt] = []
         #: All that any run has planned with.
         self._used: set[int] = set()
         #: The unfinished tasks, with the attempts at each.
@@ -309,7 +315,7 @@ class Query(Client):
         self._leave()
         self._lives += 1
         self._batch, self._restored, self._repeats, self._is_refused = 0, 0, False, False
-        self._planned, self._used, self.has_lost_partitions = (), set(), False
+        self._planned, self._last_planned, self._used, self.has_lost_partitions = (), (), set(), False
         self.stored, self.topic_id = set(), ""
         there = sorted(self.cluster.topic_ids().items())
         if there:
@@ -323,13 +329,24 @@ class Query(Client):
         self._next_ms = self.world.now_ms + after_ms
 
     def _plan(self) -> bool:
-        """As any broker knows the topic by now. Whether one does."""
+        """As any broker knows the topic by now. Whether the next batch may begin.
+
+        With other partitions than before it begins once the attempts of earlier runs have ended: what one of them
+        stores after the question for it would be there twice (engine.client.repeating). Spark ends them in time."""
         living = self.cluster.brokers()
         if living and not self._planned:
             broker = living[self.world.between(0, len(living) - 1)]
             for topic in broker.loop.metadata([self._topic], None).topics:
                 if topic.topic_id == self.topic_id:
                     self._planned = topic.numbers
+                    self.world.note(f"{self.name} plans with {topic.numbers} of {broker.name}, hidden {topic.hidden}")
+            if self._planned not in ((), self._last_planned):
+                self._last_planned = self._planned
+                for attempt in self._zombies:
+                    attempt.ended()
+                self._zombies = []
+                self._next_ms = self.world.now_ms + ENDED_MS
+                return False
         return bool(self._planned)
 
     def _begin_batch(self) -> None:
@@ -371,10 +388,15 @@ class Query(Client):
     def _leave(self) -> None:
         """End the attempts. Some are not reached, and go on."""
         for attempts in self._left.values():
-            for attempt in attempts:
-                if not self.world.chance(GOES_ON):
-                    attempt.ended()
+            self._let_go(attempts)
         self._left = {}
+
+    def _let_go(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            if self.world.chance(GOES_ON):
+                self._zombies.append(attempt)
+            else:
+                attempt.ended()
 
     def _try(self, task: Task) -> None:
         self._attempts += 1
@@ -392,9 +414,7 @@ class Query(Client):
         attempt.start()
 
     def _through(self, task: Task) -> None:
-        for attempt in self._left.pop(task):
-            if not self.world.chance(GOES_ON):
-                attempt.ended()
+        self._let_go(self._left.pop(task))
         self.stored.update(task.rows)
         if self._left:
             return

@@ -158,9 +158,27 @@ def test_who_asks_for_metadata_waits_for_no_command_and_sees_it_whole(monkeypatc
 
     monkeypatch.setattr(story.logs, "open", opening)
     story.loop.leader_and_isr(leader_and_isr(FOLLOWED, ELSEWHERE))
-    assert [partition.partition for partition in seen[0].topics[1].partitions] == [0]
+    led = replace(LED, partition_epoch=LED.partition_epoch + 1)
+    story.loop.leader_and_isr(leader_and_isr(led))
     after = story.loop.metadata(None, None)
-    assert [(topic.name, len(topic.partitions)) for topic in after.topics] == [("bar", 1), ("foo", 2)]
+    assert [found.partitions for found in (*seen[0].topics, *after.topics)] == [(LED,), (led,)]
+
+
+def test_clients_are_told_of_no_partition_before_they_can_be_told_of_all() -> None:
+    """Whoever counts fewer places keys elsewhere, and reads fewer."""
+    story = Story()
+    story.registered()
+    story.loop.leader_and_isr(leader_and_isr(FOLLOWED))
+    assert story.parts() == {FOO_1: "Following"}
+    assert story.loop.metadata(None, None).topics == ()
+    story.loop.update_metadata(update(LED, FOLLOWED))
+    assert story.loop.metadata(["foo"], None).topics == (topic("foo", LED, FOLLOWED, topic_id=FOO_ID),)
+    again = replace(FOLLOWED, topic_id=LATER_ID)
+    story.loop.leader_and_isr(leader_and_isr(again))
+    assert story.loop.metadata(["foo"], None).topics == (topic("foo", LED, FOLLOWED, topic_id=FOO_ID),), "as one topic"
+    story.loop.update_metadata(update(replace(LED, topic_id=LATER_ID), again, number=2))
+    (found,) = story.loop.metadata(["foo"], None).topics
+    assert (found.topic_id, found.numbers) == (LATER_ID, (0, 1))
 
 
 def test_a_command_for_another_life_of_the_broker_is_refused() -> None:
@@ -665,10 +683,12 @@ def test_it_tells_of_topics_what_it_knows() -> None:
     assert story.loop.metadata([], None).brokers == {2: registration(2)}
 
 
-def test_a_topic_whose_partitions_are_not_made_yet_has_no_id() -> None:
+def test_a_topic_whose_partitions_are_not_made_yet_is_not_told_of() -> None:
+    """Whoever reads all of its partitions would be done at once."""
     story = Story()
     story.registered()
-    assert story.loop.metadata(["foo"], None).topics == (topic("foo", topic_id=""),)
+    assert story.loop.config("foo") == CONFIGS["foo"]
+    assert story.loop.metadata(["foo"], None).topics == ()
 
 
 def test_what_is_older_never_replaces_what_is_newer_and_a_deleted_topic_is_forgotten() -> None:
@@ -681,8 +701,8 @@ def test_what_is_older_never_replaces_what_is_newer_and_a_deleted_topic_is_forgo
     story.loop.update_metadata(update(newer, number=2))
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", newer, topic_id="id-bar"),)
     story.loop.update_metadata(update(number=3, removed=(BAR, FOO)))
-    assert story.loop.metadata(["bar"], None).topics == (topic("bar", topic_id=""),)
-    story.loop.update_metadata(update(number=4, deleted=("bar",)))
+    assert story.loop.metadata(["bar"], None).topics == ()
+    story.loop.update_metadata(update(LED, number=4, deleted=("bar",)))
     assert [known.name for known in story.loop.metadata(None, None).topics] == ["foo"]
 
 
@@ -700,7 +720,7 @@ def test_metadata_that_comes_late_changes_nothing(controller_epoch: int, number:
 
 def test_the_numbers_of_another_controller_begin_anew() -> None:
     story = Story()
-    story.registered(ELSEWHERE)
+    story.registered(LED, ELSEWHERE)
     story.loop.update_metadata(update(number=9))
     story.loop.update_metadata(update(controller_epoch=2, number=1, deleted=("bar",)))
     assert [known.name for known in story.loop.metadata(None, None).topics] == ["foo"]
@@ -817,7 +837,9 @@ def test_what_is_hidden_is_hidden_until_it_is_known_or_gone() -> None:
     for number, (told, numbers) in enumerate([(hidden, (0, 1)), (gone, (0,)), (hidden, (0, 1)), (whole, (0,))], 1):
         story.loop.update_metadata(replace(told, number=number))
         assert hidden_of(story) == {"foo": (numbers, numbers[1:])}
-    story.loop.update_metadata(replace(hidden, number=8))
+    story.loop.update_metadata(replace(hidden, number=7))
+    story.loop.update_metadata(replace(whole, unreadable_topics=("foo",), topics={}, number=8))
+    assert hidden_of(story) == {"foo": ((0, 1), (1,))}, "its controller knows less"
     story.loop.update_metadata(update(deleted=("foo",), number=9))
     story.loop.update_metadata(update(LED, number=10))
     assert hidden_of(story) == {"foo": ((0,), ())}
