@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
-from spark_replication.messages.requests import AcknowledgeLoss, CreateTopic, Request
+from spark_replication.messages.requests import (
+    AcknowledgeLoss,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    Reassign,
+    RemovePartitions,
+    Request,
+)
 from spark_replication.model import BrokerId, Epoch, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host, ProcessCallbacks
 from spark_replication.sim.cast.clients import Client, Cluster, Producer
@@ -23,6 +31,8 @@ from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import World
 from spark_replication.sim.world.zookeeper import ZooKeeper
+from spark_replication.zk import paths
+from spark_replication.zk.operations import Create
 
 SETTINGS: dict[str, Scalar] = {
     "replica.lag.time.ms": 450,
@@ -42,6 +52,7 @@ QUERIES = 3
 TOPIC = "orders"
 GUARDIAN_MS = (2, 60)
 RESPAWN_MS = (20, 120)
+BY_NODE = 0.3  # what a node below /admin can ask for is asked so
 
 
 class SimulatedCluster:
@@ -179,6 +190,15 @@ class SimulatedCluster:
     # What people ask for
 
     def ask(self, asked: Request) -> None:
+        """Ask by a call, or by nodes below /admin, which the present or the next controller finds."""
+        nodes = _nodes(asked)
+        if nodes and self.world.chance(BY_NODE):
+            self.world.counts["asked_by_node"] += 1
+            for path, data in nodes.items():
+                folder = path.rpartition("/")[0]
+                missing = [each for each in (folder, path) if self.store.tree.read(each) is None]
+                self.zookeeper.multi([Create(each, data if each == path else b"") for each in missing])
+            return
         self.requests += 1
         self.tell_controller(Requested(asked=asked, request=self.requests), "a request")
 
@@ -199,3 +219,26 @@ class SimulatedCluster:
             for topic, stored in sorted(self.store.topics.items())
             for number in sorted(stored.state.partitions)
         ]
+
+
+def _nodes(asked: Request) -> dict[str, bytes]:
+    """The nodes that ask for it, with their data; none if it can only be asked for by a call."""
+    match asked:
+        case DeleteTopic(topic=topic):
+            return {paths.deletion_mark(topic): b""}
+        case Reassign(targets=targets):
+            found = {TopicPartition.parse(name): replicas for name, replicas in targets.items()}
+            return {f"{paths.REASSIGNED}/{of.topic}/{of.partition}": _listed(to) for of, to in found.items()}
+        case AddPartitions(assignments=assignments):
+            return {
+                f"{paths.ADDED}/{topic}/{number}": _listed(replicas)
+                for topic, of in assignments.items()
+                for number, replicas in of.items()
+            }
+        case RemovePartitions(partitions=partitions):
+            return {f"{paths.REMOVED}/{topic}/{number}": b"" for topic, of in partitions.items() for number in of}
+    return {}
+
+
+def _listed(replicas: Sequence[BrokerId]) -> bytes:
+    return b"[%s]" % b",".join(b"%d" % replica for replica in replicas)

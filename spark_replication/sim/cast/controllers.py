@@ -41,8 +41,10 @@ from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import RETRY_MS, Lost, Requests, Session, ZooKeeper
 from spark_replication.storage.format.batches import schema_change
 from spark_replication.zk import paths
+from spark_replication.zk.controller.admin_requests import FoundRequest
 from spark_replication.zk.controller.committing import Committing
 from spark_replication.zk.controller.looking import CandidacyOver, Found, Looking, Marks, Told, looked
+from spark_replication.zk.controller.request_looking import Deletions, RequestLooking, looked_for
 from spark_replication.zk.operations import Check
 from spark_replication.zk.session import MultiOutcome
 
@@ -56,6 +58,7 @@ HOLDS = 0.5  # holds the lock of its directory, so that the next process there k
 LATE_COMMAND = 0.1  # a command is applied late, too, as one may be that was given up for lost
 
 
+Loaded = tuple[LoadedCluster, list[FoundRequest]]
 Answer = CommandAnswer | ReplicaLogInfos | ReplicationError
 
 
@@ -96,7 +99,7 @@ class Candidate(Process):
         self.replies: dict[int, Reply] = {}
         self._session: Session | None = None
         self._candidacy = Candidacy()
-        self._loaded: tuple[LoadedCluster, Won] | None = None
+        self._loaded: tuple[LoadedCluster, list[FoundRequest], Won] | None = None
         holds = world.chance(HOLDS)
         self._held = HeldDirectory(boot_id="boot", directory_mark=name) if holds else None
 
@@ -160,17 +163,17 @@ class Candidate(Process):
         perform(session, "campaigns", Campaigning(wanted), ended)
 
     def _load(self, session: Session, won: Won) -> None:
-        def load() -> LoadedCluster | ReplicationError:
+        def load() -> Loaded | ReplicationError:
             try:
                 return self.zookeeper.load(won.info.epoch)
             except NotController as error:
                 return error
 
-        def answered(answer: LoadedCluster | ReplicationError | Lost) -> None:
+        def answered(answer: Loaded | ReplicationError | Lost) -> None:
             if session is not self._session:
                 return
-            if isinstance(answer, LoadedCluster):
-                self._loaded = answer, won
+            if isinstance(answer, tuple):
+                self._loaded = *answer, won
                 self.happened(Happened.WON)
             elif not isinstance(answer, Lost) or answer.expired:
                 self.happened(Happened.FAILED)
@@ -188,8 +191,8 @@ class Candidate(Process):
 
     def _command(self) -> None:
         assert self._loaded is not None
-        loaded, won = self._loaded
-        commanding = self.commanding = Commanding(self, self.session, won, loaded.unreadable)
+        loaded, requests, won = self._loaded
+        commanding = self.commanding = Commanding(self, self.session, won, loaded, requests)
         self.loop = ControllerLoop(
             loaded,
             store=commanding,
@@ -240,7 +243,9 @@ class Candidate(Process):
 class Commanding:
     """One term: ports.ControllerStore, CommandSender and MirrorFeed of a controller epoch."""
 
-    def __init__(self, candidate: Candidate, session: Session, won: Won, unreadable: Unreadable) -> None:
+    def __init__(
+        self, candidate: Candidate, session: Session, won: Won, loaded: LoadedCluster, requests: list[FoundRequest]
+    ) -> None:
         self.candidate = candidate
         self.controller_epoch = won.info.epoch
         self.over = False
@@ -253,8 +258,11 @@ class Commanding:
             self._met,
             operations_max=candidate.world.between(*OPERATIONS_IN_MULTI),
         )
-        self._looking = Looking(self._epoch_check, unreadable, self._now_s, LOOK_S)
-        self._looks = False  # a reading is on its way
+        self._deletions = Deletions()
+        self._deletions.begin(loaded.deleting)
+        self._looking = Looking(self._epoch_check, loaded.unreadable, self._now_s, LOOK_S)
+        self._requested = RequestLooking(requests, self._deletions, LOOK_S)
+        self._looks = self._asks = False  # a reading is on its way
         self._lines = CommandLines(lambda line: Messenger(self, line))
         self._mirror = MirrorWriter(candidate.mirror, candidate, won.info.epoch)
 
@@ -269,7 +277,15 @@ class Commanding:
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
         self.candidate.observer.deciding(self.controller_epoch, groups)
-        self._committing.commit(groups, lambda answers: None if self.over else then(answers))
+        marks = self._deletions.sent(groups)
+
+        def answered(answers: list[GroupAnswer]) -> None:
+            if marks:
+                self._deletions.answered(groups, answers)
+            if not self.over:
+                then(answers)
+
+        self._committing.commit(groups, answered)
 
     def _met(self, unreadable: Unreadable) -> None:
         """Report topics and partitions that a write has met and cannot be read."""
@@ -279,11 +295,19 @@ class Commanding:
     # Watches
 
     def mark(self, what: str) -> None:
-        self._looking.mark(brokers=what == "brokers", changes=what == "changes")
+        if what == "requests":
+            self._requested.mark()
+        else:
+            self._looking.mark(brokers=what == "brokers", changes=what == "changes")
         self.look()
 
     def look(self) -> None:
-        """As zk.controller.watch: read what is due, once for all marks until the reading."""
+        """Read what is due, once for all marks until the reading."""
+        self._look_at_marks()
+        self._look_for_requests()
+
+    def _look_at_marks(self) -> None:
+        """As zk.controller.watch."""
         if self.over or self._looks or self._looking.due_s > self._now_s:
             return
         self._looks = True
@@ -306,6 +330,28 @@ class Commanding:
                     self._requests("forgets changes", "").commit(multi, self._deleted)
 
         self.session.request("reads what is marked", operate, answered)
+
+    def _look_for_requests(self) -> None:
+        """As zk.controller.request_watch."""
+        requests = self._requested
+        if self.over or self._asks or requests.due_s > self._now_s:
+            return
+        self._asks = True
+
+        def operate() -> list[FoundRequest]:
+            requests.taken()
+            return looked_for(self.candidate.zookeeper.tree)
+
+        def answered(answer: list[FoundRequest] | Lost) -> None:
+            self._asks = False
+            if isinstance(answer, Lost):
+                if not answer.expired:
+                    requests.failed(self._now_s)
+            elif not self.over:
+                for told in requests.found(answer, self._now_s):
+                    self.candidate.handle(told)
+
+        self.session.request("reads requests", operate, answered)
 
     def _tell(self, told: Told | CandidacyOver) -> None:
         if isinstance(told, CandidacyOver):

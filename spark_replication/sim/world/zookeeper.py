@@ -23,6 +23,7 @@ from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.znodes import Znodes
 from spark_replication.zk import paths
+from spark_replication.zk.controller.admin_requests import FoundRequest
 from spark_replication.zk.controller.loading import load
 from spark_replication.zk.operations import EXISTS, Committed, Delete, Node, Operation, Rejected
 from spark_replication.zk.session import ConnectionLost, SessionLost
@@ -284,7 +285,8 @@ class ZooKeeper:
     # Watches
 
     def watch(self, session: Session, marked: Callable[[str], None]) -> None:
-        """Call `marked("brokers" | "changes" | "vacancy")` in the client, each time that there is something to read."""
+        """Call `marked("brokers" | "changes" | "requests" | "vacancy")` in the client, each time that there is
+        something to read."""
         self._watches[session] = marked
 
     def watching(self) -> list[Session]:
@@ -301,7 +303,7 @@ class ZooKeeper:
                 self._tell_gone(broker)
         marked = self._watches.get(session)
         if marked is not None:
-            for what in ("brokers", "changes", "vacancy"):
+            for what in ("brokers", "changes", "requests", "vacancy"):
                 marked(what)
 
     def _mark(self, what: str) -> None:
@@ -321,6 +323,8 @@ class ZooKeeper:
             self._mark("brokers")
         if paths.ISR_CHANGES in changed:
             self._mark("changes")
+        if any(path.startswith(paths.ADMIN) for path in changed):
+            self._mark("requests")
         if changed.get(paths.CONTROLLER) is not None:
             self._mark("vacancy")
 
@@ -332,12 +336,12 @@ class ZooKeeper:
 
     # What people and controllers do
 
-    def load(self, controller_epoch: int) -> LoadedCluster:
+    def load(self, controller_epoch: int) -> tuple[LoadedCluster, list[FoundRequest]]:
         """Load the cluster for the winner of this epoch. NotController: /controller is gone again. If somebody else
         holds it, the winner's watch finds out."""
-        loaded, _ = load(self.tree, self.store.settings, "scenario", controller_epoch)
+        loaded, requests = load(self.tree, self.store.settings, "scenario", controller_epoch)
         self.store.loaded_without[controller_epoch] = loaded.unreadable
-        return loaded
+        return loaded, requests
 
     def vacate(self) -> None:
         self.multi([Delete(paths.CONTROLLER, EXISTS)])

@@ -31,7 +31,8 @@ from spark_replication.zk.claims import perform
 from spark_replication.zk.controller.admin_requests import FoundRequest
 from spark_replication.zk.controller.committing import Committing
 from spark_replication.zk.controller.loading import load
-from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
+from spark_replication.zk.controller.request_looking import Deletions
+from spark_replication.zk.controller.request_watch import RequestWatch
 from spark_replication.zk.controller.watch import ControllerWatch
 from spark_replication.zk.node_watch import NodeWatch
 from spark_replication.zk.operations import (

@@ -98,7 +98,7 @@ def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
     ("part", "method", "thread"),
     [
         (watch.ControllerWatch, "_look", "controller-watch"),
-        (request_watch.RequestWatch, "_read", "request-watch"),
+        (request_watch.RequestWatch, "_look", "request-watch"),
     ],
 )
 def test_a_thread_that_dies_takes_the_candidacy_along(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_replication.core.law.writes import DeletionMark, Made, Refused, RequestRemoval, Stored, TopicRemoval
-from spark_replication.zk.controller.request_watch import Deletions
+from spark_replication.zk.controller.request_looking import Deletions
 
 MARK = (DeletionMark(topic="foo"),)
 REMOVAL = (TopicRemoval(topic="foo", topic_id="id"),)
