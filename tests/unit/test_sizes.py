@@ -16,7 +16,6 @@ TOOLS = ("admin/", "sim/", "page/")
 LARGE_MODULES = {
     "client/asking/admin.py",
     "client/producing/sender.py",
-    "client/reading/reader.py",
     "config.py",
     "core/controller/cluster.py",
     "engine/broker/broker_loop.py",
