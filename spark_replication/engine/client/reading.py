@@ -292,11 +292,14 @@ class PartitionRead:
         if beyond <= first:
             return None
         if base_offset > first:
-            raise CorruptLog(
-                f"{self.ticket.topic}-{self.ticket.partition}: offset {first} was next, but the broker sent "
-                f"{base_offset}: read from there if what lies between may be missed"
-            )
+            raise self._gap(base_offset)
         return first, beyond
+
+    def _gap(self, sent: Offset) -> CorruptLog:
+        return CorruptLog(
+            f"{self.ticket.topic}-{self.ticket.partition}: offset {self.place.offset} was next, but the broker sent "
+            f"{sent}: read from there if what lies between may be missed"
+        )
 
     def given(self, next_offset: Offset, leader_epoch: int, now_s: float) -> None:
         """The rows from `place` on were given, below next_offset. leader_epoch: that of the last of them."""
@@ -313,6 +316,8 @@ class PartitionRead:
         """All questions were answered, or the files were read to their end."""
         if isinstance(self._doing, ReadFiles):
             self._after_files(now_s)
+        elif self.place.offset < self._question_at.offset:  # the last answers ended there, and had no records
+            self.failed(self._gap(self._question_at.offset), now_s)
         elif self._replica is not None:
             self._leave_replica(now_s, may_give_more=self.ticket.max_wait_ms > 0)
         else:

@@ -293,6 +293,15 @@ def test_a_gap_is_an_error_once_it_was_looked_at_twice() -> None:
     assert read.next() == RaiseError(gap.value)
 
 
+def test_an_answer_that_ends_further_on_than_its_records_is_no_end() -> None:
+    read = begun()
+    at_leader(read)
+    read.answered(ReadPlace(6, 4))
+    read.answered(ReadPlace(6, 4))
+    read.served(0.0)
+    assert read.next() == AskRecords(LEADER, asked(), checked=True)
+
+
 # The leader
 
 
