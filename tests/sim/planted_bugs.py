@@ -81,7 +81,6 @@ TO_BE_FOUND_AGAIN = frozenset(
         "tell what a partition could not do in place of what came meanwhile",
         "give up a command that gets no answer",
         "serve though registering again has failed",
-        "forget a question once its partition has made progress",
         "call the end of what a new leader knows the end",
         "read on in a log that was cut",
     }

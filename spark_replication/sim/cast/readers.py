@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from math import ceil
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.client.reading import (
@@ -183,7 +184,7 @@ class SimulatedRead:
                 self._reader.reload(self.target.topic)
                 self.go_on()
             case Pause(s):
-                self._after(round(1000 * s), "tries again", self.go_on)
+                self._after(ceil(1000 * s), "tries again", self.go_on)
             case RaiseError(error):
                 self._world.counts[f"read_failed_{error.code}"] += 1
                 self._judge.failed(error)
