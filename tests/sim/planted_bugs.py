@@ -54,6 +54,9 @@ ONCE = "idempotent_batches_once"
 CHAIN = "events_are_a_chain"
 GETS_ON = "producers_get_on"
 READERS = "readers_are_told"
+ONE_LOG = "readers_go_on_in_one_log"
+EACH_ONCE = "readers_get_each_offset_once"
+TO_THE_END = "readers_reach_the_end"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 # Somebody was not told what everybody is to know.
 UNTOLD = (
@@ -78,7 +81,6 @@ TO_BE_FOUND_AGAIN = frozenset(
         "tell what a partition could not do in place of what came meanwhile",
         "give up a command that gets no answer",
         "serve though registering again has failed",
-        "forget a question once its partition has made progress",
         "call the end of what a new leader knows the end",
         "read on in a log that was cut",
     }
@@ -868,8 +870,53 @@ PLANTED_BUGS = (
         "engine/replica/replica_loop.py",
         "        return None if beyond else cut_below(place, self.view)\n",
         "        return None\n",
-        "readers_go_on_in_one_log",
+        ONE_LOG,
         seed=7,
+    ),
+    bug(
+        "try again in a log that was cut",
+        "engine/client/reading.py",
+        "        may_pass = error.retriable or (",
+        "        may_pass = error.retriable or isinstance(error, LogTruncated) or (",
+        ONE_LOG,
+    ),
+    bug(
+        "ask without the epoch of what was read last",
+        "engine/client/reading.py",
+        "            last_epoch=_known(place),\n",
+        "            last_epoch=None,\n",
+        ONE_LOG,
+        profile="power",
+        seed=6,
+    ),
+    bug(
+        "give what lies beyond a gap as what comes next",
+        "engine/client/reading.py",
+        "        if base_offset > first:\n",
+        "        if False:\n",
+        EACH_ONCE,
+    ),
+    bug(
+        "give again what was given",
+        "engine/client/reading.py",
+        "        if beyond <= first:\n",
+        "        if False:\n",
+        EACH_ONCE,
+    ),
+    bug(
+        "end where an answer ends, without its records",
+        "engine/client/reading.py",
+        "        elif self.place.offset < self._question_at.offset:",
+        "        elif False:",
+        TO_THE_END,
+        seed=17,
+    ),
+    bug(
+        "end where a follower knows no more",
+        "engine/client/reading.py",
+        "            self._leave_replica(now_s, may_give_more=self.ticket.max_wait_ms > 0)\n",
+        "            self._is_over = True\n",
+        TO_THE_END,
     ),
     bug(
         "tell nobody that a follower may serve more",

@@ -13,8 +13,9 @@ import msgspec
 
 from spark_replication.admin.cli.listing import Format, Lines, bootstrap, output, reach_ms, security, show
 from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.client.reading.reader import Preference, Reader
+from spark_replication.client.reading.reader import Reader
 from spark_replication.core.replica.read_start import time_in_ms
+from spark_replication.engine.client.reading import Preference
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import OFFSET_MAX, NamedOffset, Offset, number_of
 from spark_replication.transport.security.security import Security

@@ -291,7 +291,8 @@ class Checkers:
 
     def was_read(self, replica: ReplicaLoop, offset: int, contents: list[bytes], head: bytes) -> None:
         part = replica.part
-        assert part is not None, "it has served"
+        if part is None:  # it was stopped while its checksums were looked at
+            return
         leader_epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
         story = self.story(replica.partition, replica.topic_id)
         if leader_epoch < story.since or not self._is_there(story):
@@ -317,20 +318,6 @@ class Checkers:
         if offset < end:
             raise InvariantBroken(
                 "readers_are_told", f"a reader of {replica.partition} got nothing at {offset}, and {end} is committed"
-            )
-
-    def was_read_on(self, replica: ReplicaLoop, offset: int, last: bytes) -> None:
-        """Check that whoever is given the records from `offset` on has read the one before them, and no other."""
-        image = (
-            self._hosts[replica.leading().me].disk.image((replica.partition, replica.topic_id))
-            if replica.leads
-            else None
-        )
-        found = None if image is None else image.at(offset - 1)
-        if found is not None and found.content != last:
-            raise InvariantBroken(
-                "readers_go_on_in_one_log",
-                f"a reader of {replica.partition} had read {last!r} before {offset}, and there is {found}",
             )
 
     def was_read_to_its_end(self, replica: ReplicaLoop, offset: int) -> None:

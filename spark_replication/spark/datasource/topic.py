@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.client.reading.reader import Preference, Reader
+from spark_replication.client.reading.reader import Reader
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.client.pausing import back_off_s
+from spark_replication.engine.client.reading import Preference
 from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange, KnownAppends, WantedRange

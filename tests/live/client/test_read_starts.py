@@ -17,7 +17,7 @@ from pyarrow import flight
 
 import spark_replication as sr
 from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.client.reading.reader import Preference
+from spark_replication.engine.client.reading import Preference
 from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]

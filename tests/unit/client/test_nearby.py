@@ -157,16 +157,6 @@ def test_a_broker_that_cannot_tell_of_files_is_read_from_all_the_same(cluster: F
     assert read(cluster, stop=12) == ALL
 
 
-def test_who_does_not_tell_of_its_files_is_not_waited_for_again(
-    cluster: FakeCluster, log: StoryLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be hanging: the leader is asked at once."""
-    monkeypatch.setattr(reader, "is_nearby", lambda address: address == cluster.brokers[2].address)
-    cluster.before_range = lambda _broker, found: replace(found, error=NotReady.code, message="not yet")
-    assert read(cluster, stop=12) == ALL
-    assert cluster.served == [1] * 4
-
-
 def spoil(path: Path) -> None:
     """The rows of its last batch."""
     data = path.read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import os
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -15,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.read_connections import ReadAnswer
-from spark_replication.client.reading.reader import Preference, Reader, _in_one_schema
+from spark_replication.client.reading.reader import Reader, _in_one_schema
+from spark_replication.engine.client.reading import Preference
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
@@ -65,28 +64,6 @@ def numbers(found: list[LogBatch]) -> list[int]:
 def check_contiguous(found: list[LogBatch]) -> None:
     for batch in found:
         assert batch.batch.column(0).to_pylist() == list(range(batch.base_offset, batch.last_offset + 1))
-
-
-def test_what_is_told_is_why_it_failed_and_not_that_time_was_over(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The deadline may end a try that only looks for the leader again: that says nothing of what was wrong."""
-    write(cluster, 1)
-    with Reader(cluster.bootstrap, deadline_ms=PASSES_MS) as reader:
-        assert numbers(list(reader.read("orders", 0))) == [0, 1, 2]
-        looks: list[str] = []
-
-        def look(topic: str, _partition: int, deadline: Deadline) -> Any:
-            looks.append(topic)
-            if len(looks) == 1:
-                raise UnknownTopicOrPartition("it is another topic")
-            while not deadline.passed:
-                os.sched_yield()
-            raise BrokerNotAvailable("no broker answered in time")
-
-        monkeypatch.setattr(reader._routes, "route", look)
-        with pytest.raises(UnknownTopicOrPartition, match="it is another topic"):
-            list(reader.read("orders", 0))
 
 
 def test_it_reads_to_the_high_watermark(cluster: FakeCluster, reader: Reader) -> None:
@@ -425,20 +402,6 @@ def test_a_follower_is_followed_and_the_leader_after_it(cluster: FakeCluster) ->
                 break
     assert numbers(found) == list(range(9))
     assert (cluster.served[:2], cluster.served[-1]) == ([2, 2], 1)
-
-
-def test_what_a_follower_gave_begins_the_deadline_anew(cluster: FakeCluster) -> None:
-    write(cluster, 4)
-    deadline = Deadline(PASSES_MS)
-
-    def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
-        if broker.id == 2 and stored.base_offset == 6:
-            threading.Event().wait(deadline.remaining_s)
-            broker.proxy.down()
-
-    cluster.before_read = before_read
-    with Reader(cluster.bootstrap, prefer="follower", deadline_ms=PASSES_MS) as reader:
-        assert numbers(list(reader.read("orders", 0))) == list(range(12))
 
 
 @pytest.mark.parametrize("prefer", ["nobody", -1, None])
