@@ -25,6 +25,7 @@ import msgspec
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
+from spark_replication.engine.guarding.leases import Lease, renew_s
 from spark_replication.errors import (
     AuthenticationFailed,
     CorruptState,
@@ -61,13 +62,6 @@ STEADY_S = 60.0  # a broker that lived this long is restarted without back-off
 REQUEST_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
-
-
-class Lease(msgspec.Struct, frozen=True, order=True):
-    """A later lease takes a broker over, an earlier one is refused."""
-
-    controller_epoch: int
-    attempt: int
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,16 +225,21 @@ class Guardian:
         except (CorruptState, OSError) as error:
             log.error("broker %d is left alone, nobody can say who holds it: %s. End it by hand", self.broker_id, error)
             return False
-        if held > (self._lease.controller_epoch, self._lease.attempt):
-            log.warning("broker %d is left alone: epoch %d, attempt %d has taken over", self.broker_id, *held)
+        if held > self._lease:
+            log.warning(
+                "broker %d is left alone: epoch %d, attempt %d has taken over",
+                self.broker_id,
+                held.controller_epoch,
+                held.attempt,
+            )
             return False
         return True
 
     def _watch(self, info: BrokerFile) -> bool:
         """Whether the broker has ended; else this guardian is to stop."""
-        renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
+        apart_s = renew_s(self._settings.broker_lease_ms, RENEW_S_MAX)
         with BrokerWatch(self.directory, info) as watch:
-            while not watch.ended_within(renew_s, self._wake_read):
+            while not watch.ended_within(apart_s, self._wake_read):
                 if self._stopping.is_set():
                     return False
                 self._renew(info)

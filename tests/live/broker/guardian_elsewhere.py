@@ -9,8 +9,9 @@ import sys
 import threading
 
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.guarding.broker_file import BrokerFile
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian
 from spark_replication.transport.security.security import NO_SECURITY
 
 LEASE_MS = 3_000

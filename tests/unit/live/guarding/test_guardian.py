@@ -12,9 +12,10 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.guarding.attempts import next_attempt
 from spark_replication.live.guarding.broker_file import BROKER_FILE, BrokerFile, read_broker_file, write_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
+from spark_replication.live.guarding.guardian import Assignment, Guardian, found_directories
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.directory.broker_directory import DirectoryLock, write_identity
 from spark_replication.transport.security.security import NO_SECURITY

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding import guardian
 from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
-from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
