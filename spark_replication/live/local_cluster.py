@@ -28,6 +28,7 @@ from spark_replication.client.finding.settings_file import overrides_of
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.guardianship import GuardianDuty, Sight, assign
 from spark_replication.core.settings_in_force import GivenSettings
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -42,7 +43,6 @@ from spark_replication.live.guarding.guardian import (
     DIRECTORY,
     Assignment,
     Guardian,
-    Lease,
     found_directories,
 )
 from spark_replication.live.own_secrets import with_own_secrets

@@ -7,9 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from spark_replication.config import SecurityMode
+from spark_replication.engine.guarding.mustering import TaskPlace
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
 from spark_replication.spark.guardian_task import Posting, guard
 from spark_replication.spark.jvm import Jvm, context_of, jvm_errors
@@ -59,13 +60,6 @@ def check_session(
             f"{master} has {slots} slots, and {brokers} guardians need {brokers}, with one more for each task of other "
             f"jobs: use local[{brokers + 1}] or more, or fewer brokers"
         )
-
-
-class TaskPlace(NamedTuple):
-    """Where a guardian's task runs."""
-
-    host: str
-    executor: str
 
 
 class BarrierJobs:

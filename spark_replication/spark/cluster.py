@@ -26,6 +26,7 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described
 from spark_replication.core.guardianship import Patience, missing, must_step_aside, shortages
 from spark_replication.core.settings_in_force import GivenSettings
+from spark_replication.engine.guarding.mustering import KnownBrokers
 from spark_replication.errors import (
     InvalidRequest,
     NotController,
@@ -48,7 +49,7 @@ from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.threads import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
 from spark_replication.spark.cluster_file import OwnClusterFile, make_data_directory
-from spark_replication.spark.fleet import Fleet, KnownBrokers
+from spark_replication.spark.fleet import Fleet
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
 from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch

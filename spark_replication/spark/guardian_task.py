@@ -19,9 +19,10 @@ import msgspec
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.guardianship import GuardianDuty, Sight, assign, check_reach
 from spark_replication.decoding import from_json
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import read_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories, guardian_log
+from spark_replication.live.guarding.guardian import Assignment, Guardian, found_directories, guardian_log
 from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.actions import BROKER_DIED, GUARDING
 from spark_replication.messages.guarding import BrokerDied, Guarding, Order, Serving

@@ -12,9 +12,9 @@ import msgspec
 
 import spark_replication as sr
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.guardian_life import IN_USE
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
-from spark_replication.live.guarding.exit_codes import IN_USE
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.transport.security.security import read_security
 from spark_replication.view.health import problems, without_what_waits_for_people

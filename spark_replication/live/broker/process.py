@@ -1,6 +1,6 @@
 """A broker's process: `python -m spark_replication.live.broker.process --directory …`.
 
-Each exit code of live.guarding.exit_codes but 0 comes with one sentence on stderr. Log lines go to stdout.
+Each exit code of engine.guarding.guardian_life but 0 comes with one sentence on stderr. Log lines go to stdout.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import msgspec
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.decoding import from_json
+from spark_replication.engine.guarding.guardian_life import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
 from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationError, StaleLease, WrongCluster
 from spark_replication.live.broker.life import BrokerLife, Options
 from spark_replication.live.guarding.broker_file import LOG_FILE
-from spark_replication.live.guarding.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
 from spark_replication.process.logs import log_to_stdout
 from spark_replication.process.memory import Collecting, limit_memory
 from spark_replication.process.stop_signals import on_stop_signals

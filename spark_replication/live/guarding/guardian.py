@@ -1,5 +1,5 @@
 """A guardian starts or adopts one broker, renews its lease, reports its death within milliseconds, and restarts it with
-back-off.
+back-off: `engine.guarding.guardian_life` and `engine.guarding.broker_stop` say when, and this performs their steps.
 
 Barrier tasks on Spark executors and threads of LocalCluster use it alike. A guardian may go away: its broker serves on
 until the lease runs out. Guardians only probe the lock of a directory: the broker itself takes it.
@@ -7,7 +7,6 @@ until the lease runs out. Guardians only probe the lock of a directory: the brok
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -17,7 +16,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +25,13 @@ import msgspec
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
-from spark_replication.errors import (
-    AuthenticationFailed,
-    CorruptState,
-    NotReady,
-    ReplicationError,
-    StaleLease,
-    StartFailed,
-    StorageFailed,
-    WrongCluster,
-)
+from spark_replication.engine.guarding.broker_stop import BrokerStop, StopDoes
+from spark_replication.engine.guarding.guardian_life import GuardianDoes, GuardianLife
+from spark_replication.engine.guarding.leases import Lease, renew_s
+from spark_replication.errors import CorruptState, ReplicationError, StartFailed, StorageFailed
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import LOG_FILE, BrokerFile, read_broker_file
 from spark_replication.live.guarding.broker_watch import BrokerWatch
-from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
 from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
@@ -51,23 +44,14 @@ from spark_replication.transport.security.security import Security
 
 DIRECTORY = "broker-{}"
 GUARDIAN_LOG = "guardian-{}.log"
-START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 SHUT_DOWN_TIMEOUT_S = FLUSH_TIMEOUT_S + STOP_TIMEOUT_S  # of a broker that has heard
-POLL_S = 0.02  # while waiting for a file that another process writes
-RESTART_S_MIN, RESTART_S_MAX = 0.1, 10.0
 RENEW_S_MAX = 5.0  # often, so that a lease that nobody renews any more is still nearly whole
-STEADY_S = 60.0  # a broker that lived this long is restarted without back-off
 REQUEST_TIMEOUT_MS = 5_000
 
+_START_ENDS = (GuardianDoes.WATCH, GuardianDoes.PAUSE, GuardianDoes.FAIL, GuardianDoes.END)
+
 log = logging.getLogger(__name__)
-
-
-class Lease(msgspec.Struct, frozen=True, order=True):
-    """A later lease takes a broker over, an earlier one is refused."""
-
-    controller_epoch: int
-    attempt: int
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,63 +101,63 @@ class Guardian:
     ) -> None:
         self.broker_id = broker_id
         self.directory = Path(assignment.log_directory) / DIRECTORY.format(broker_id)
-        self.restarts = 0
-        self.adopted = False
-        #: Why the broker does not start; empty once it has started.
-        self.trouble = ""
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
         self._security = security.of_cluster(lambda: assignment.cluster_id)
         self._report = report
+        self._life: GuardianLife[BrokerFile] = GuardianLife(broker_id, str(self.directory), time.monotonic)
         self._stopping = threading.Event()
-        self._retiring = False
         self._wake_read, self._wake_write = os.pipe()
         weakref.finalize(self, close_all, self._wake_read, self._wake_write)
         self._child: subprocess.Popen[bytes] | None = None
 
+    # For any thread to read
+
+    @property
+    def restarts(self) -> int:
+        return self._life.restarts
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the broker lived before this guardian."""
+        return self._life.adopted
+
+    @property
+    def trouble(self) -> str:
+        """Why the broker does not start; empty once it has started."""
+        return self._life.trouble
+
     def start(self) -> BrokerFile:
         """Adopt the broker if it lives, else start it. It serves, under this lease, when this returns."""
-        info = self._adopt()
-        self.adopted = info is not None and self._child is None
-        return info or self._launch()
+        life = self._life
+        life.begin()
+        while life.doing not in _START_ENDS:
+            self._step()
+        if life.doing is not GuardianDoes.WATCH:
+            raise life.error or StartFailed(f"broker {self.broker_id} is not started: its guardian is to stop")
+        assert life.found is not None, "it serves"
+        return life.found
 
     def guard(self) -> None:
         """Renew, watch, report and restart, until `stop`. Raises StaleLease if another guardian has taken over."""
-        delay_s = RESTART_S_MIN
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            try:
-                info = self.start()
-                self.trouble = ""
-                ended = self._watch(info)
-            except (StartFailed, StorageFailed) as error:
-                log.warning("%s", error)
-                self.trouble = error.message
-            except OSError as error:
-                # The disk of one broker must not end the stage of all guardians (B4).
-                self.trouble = f"{self.directory} cannot be used: {error}. Look after its disk"
-                log.warning("broker %d does not start: %s", self.broker_id, self.trouble)
-            else:
-                if not ended:
-                    return
-                log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, info.pid)
-                self.restarts += 1
-                with contextlib.suppress(ReplicationError):
-                    self._report(BrokerDied(broker_id=self.broker_id, incarnation=info.incarnation))
-                if self._retiring:
-                    return
-            delay_s = RESTART_S_MIN if time.monotonic() - began > STEADY_S else min(delay_s * 2, RESTART_S_MAX)
-            self._stopping.wait(delay_s)
+        life = self._life
+        life.begin()
+        while life.doing is not GuardianDoes.END:
+            if life.doing is GuardianDoes.FAIL:
+                assert life.error is not None, "it has failed"
+                raise life.error
+            self._step()
 
     def stop(self) -> None:
         """Stop guarding. The broker serves on under its lease."""
+        self._life.stop()
         self._stopping.set()
         os.write(self._wake_write, b"x")
 
     def retire(self) -> None:
         """Report the broker's next end, and leave the restart to a successor."""
-        self._retiring = True
+        self._life.retire()
 
     def successor(self) -> Guardian:
         """A guardian of the same broker, for when this one has ended."""
@@ -195,103 +179,84 @@ class Guardian:
         if info is None or not probe(self.directory):
             return
         with BrokerWatch(self.directory, info) as watch:
-            try:
-                if not watch.is_seen and not self._is_ours(info):
-                    raise NotReady(f"it does not answer at {info.host}:{info.port}")
+            stop = BrokerStop(
+                self.broker_id,
+                self._lease,
+                is_seen=watch.is_seen,
+                timeout_s=timeout_s,
+                flush_s=FLUSH_TIMEOUT_S,
+                hand_over_s=self._settings.controlled_shutdown_timeout_ms / 1000,
+            )
+            while stop.doing is not StopDoes.END:
+                try:
+                    self._step_of_stop(stop, info, watch)
+                except ReplicationError as error:
+                    stop.failed(error)
+        self._reap()
+
+    # The steps of engine.guarding.broker_stop.
+
+    def _step_of_stop(self, stop: BrokerStop, info: BrokerFile, watch: BrokerWatch) -> None:
+        match stop.doing:
+            case StopDoes.TAKE:
+                stop.taken(self._take_lease(info).broker_id)
+            case StopDoes.ASK:
                 epoch, attempt = self._lease.controller_epoch, self._lease.attempt
                 self._call(info, SHUTDOWN, Shutdown(controller_epoch=epoch, attempt=attempt, with_all=True))
-                timeout_s += FLUSH_TIMEOUT_S
-            except StaleLease as error:
-                log.warning("broker %d is not stopped: %s", self.broker_id, error)
-                return
-            except ReplicationError as error:
-                log.warning("broker %d cannot be asked to stop: %s", self.broker_id, error)
-                if not self._may_signal(watch):
-                    return
-                watch.signal(signal.SIGTERM)
-                timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
-            if not watch.ended_within(timeout_s) and self._may_signal(watch):
-                log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
-                watch.signal(signal.SIGKILL)
-                watch.ended_within(timeout_s)
-        self._reap()
+                stop.asked()
+            case StopDoes.HOLDER:
+                with self._disk_of_broker():
+                    holder = holder_in(self.directory)
+                stop.found_holder(holder)
+            case StopDoes.TERMINATE | StopDoes.KILL:
+                watch.signal(signal.SIGTERM if stop.doing is StopDoes.TERMINATE else signal.SIGKILL)
+                stop.signalled()
+            case StopDoes.WAIT:
+                stop.waited(ended=watch.ended_within(stop.wait_s))
 
-    def _may_signal(self, watch: BrokerWatch) -> bool:
-        """Whether this guardian holds the lease, which a signal needs as any order does. A broker that hangs cannot be
-        asked, but it has written down who holds its lease."""
-        if not watch.is_seen:
-            log.error(
-                "broker %d is in another PID namespace, or its broker.json is of a life before this one: end it by "
-                "hand, if it does not stop",
-                self.broker_id,
-            )
-            return False
+    # The steps of engine.guarding.guardian_life.
+
+    def _step(self) -> None:
+        """Perform the present step, and tell the life how it ended."""
         try:
-            held = holder_in(self.directory)
-        except (CorruptState, OSError) as error:
-            log.error("broker %d is left alone, nobody can say who holds it: %s. End it by hand", self.broker_id, error)
-            return False
-        if held > (self._lease.controller_epoch, self._lease.attempt):
-            log.warning("broker %d is left alone: epoch %d, attempt %d has taken over", self.broker_id, *held)
-            return False
-        return True
-
-    def _watch(self, info: BrokerFile) -> bool:
-        """Whether the broker has ended; else this guardian is to stop."""
-        renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
-        with BrokerWatch(self.directory, info) as watch:
-            while not watch.ended_within(renew_s, self._wake_read):
-                if self._stopping.is_set():
-                    return False
-                self._renew(info)
-        self._reap()
-        return True
-
-    def _renew(self, info: BrokerFile) -> None:
-        try:
-            self._take_lease(info)
-        except StaleLease:
-            raise
+            with self._disk_of_broker():
+                self._steps()[self._life.doing]()
         except ReplicationError as error:
-            log.warning("the lease of broker %d was not renewed: %s", self.broker_id, error)
+            self._life.failed(error)
+        if self._life.doing is GuardianDoes.PAUSE and self._life.trouble:
+            log.warning("broker %d does not start: %s", self.broker_id, self._life.trouble)
 
-    def _take_lease(self, info: BrokerFile) -> LeaseAnswer:
-        request = RenewLease(
-            controller_epoch=self._lease.controller_epoch,
-            attempt=self._lease.attempt,
-            lease_ms=self._settings.broker_lease_ms,
-        )
-        return self._call(info, RENEW_LEASE, request)
+    def _steps(self) -> dict[GuardianDoes, Callable[[], None]]:
+        return {
+            GuardianDoes.LOOK: self._look,
+            GuardianDoes.TAKE: self._take,
+            GuardianDoes.LAUNCH: self._launch,
+            GuardianDoes.AWAIT: self._await,
+            GuardianDoes.KILL: self._kill_child,
+            GuardianDoes.WATCH: self._watch,
+            GuardianDoes.REPORT: self._report_end,
+            GuardianDoes.PAUSE: self._pause,
+        }
 
-    def _call(self, info: BrokerFile, action: Action[Asked, Told], request: Asked) -> Told:
-        with self._security.client(f"{info.host}:{info.port}") as client:
-            return call(client, action, request, REQUEST_TIMEOUT_MS)
-
-    def _adopt(self) -> BrokerFile | None:
-        """The broker that lives, under this lease. None if there is none, or it ended meanwhile."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and probe(self.directory):
-            info = read_broker_file(self.directory)
-            if info is not None and self._is_ours(info):
-                log.info("adopted broker %d, pid %d", self.broker_id, info.pid)
-                return info
-            time.sleep(POLL_S)
-        if probe(self.directory):
-            raise StartFailed(
-                f"a broker lives in {self.directory} but does not answer: see {LOG_FILE} there, or end it"
-            )
-        return None
-
-    def _is_ours(self, info: BrokerFile) -> bool:
+    @contextmanager
+    def _disk_of_broker(self) -> Iterator[None]:
+        """What its disk refuses is this broker's trouble: it must not end the stage of all guardians (B4)."""
         try:
-            answer = self._take_lease(info)
-        except (StaleLease, WrongCluster, AuthenticationFailed):
-            raise
-        except ReplicationError:
-            return False
-        return answer.broker_id == self.broker_id
+            yield
+        except OSError as error:
+            raise StorageFailed(f"{self.directory} cannot be used: {error}. Look after its disk") from error
 
-    def _launch(self) -> BrokerFile:
+    def _look(self) -> None:
+        time.sleep(self._life.wait_s)
+        alive = probe(self.directory)
+        self._life.looked(alive=alive, file=read_broker_file(self.directory) if alive else None)
+
+    def _take(self) -> None:
+        self._life.taken(self._take_lease(self._found).broker_id)
+        if self._life.doing is GuardianDoes.WATCH:
+            log.info("adopted broker %d, pid %d", self.broker_id, self._found.pid)
+
+    def _launch(self) -> None:
         """Start the broker in a session of its own, without a pipe to this process: it outlives its guardian."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._reap()
@@ -305,28 +270,67 @@ class Guardian:
                 start_new_session=True,
                 cwd=self.directory,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            info = read_broker_file(self.directory)
-            # `before` is the file of an earlier life: in a container its pid may well be reused.
-            if info is not None and info.pid == self._child.pid and info != before:
-                log.info("started broker %d, pid %d", self.broker_id, info.pid)
-                return info
-            if self._child.poll() is not None:
-                return self._explain_end(self._child.returncode)
-            time.sleep(POLL_S)
-        self._child.kill()  # else it could come up later, with no guardian
-        self._child.wait()
-        raise StartFailed(f"broker {self.broker_id} did not serve within {START_TIMEOUT_S} s: {self._last_words()}")
+        self._life.launched(self._child.pid, before)
 
-    def _explain_end(self, code: int) -> BrokerFile:
-        """Raise the reason why the broker ended instead of serving, or adopt the one that serves in its place."""
-        if code == TAKEN_OVER:
-            raise StaleLease(self._last_words())
-        found = self._adopt() if code == IN_USE else None
-        if found is None:
-            raise StartFailed(f"broker {self.broker_id} did not start (exit {code}): {self._last_words()}")
-        return found
+    def _await(self) -> None:
+        assert self._child is not None, "it was started"
+        time.sleep(self._life.wait_s)
+        self._life.awaited(read_broker_file(self.directory))
+        if self._life.doing is GuardianDoes.AWAIT and (code := self._child.poll()) is not None:
+            self._life.child_ended(code, self._last_words())
+        elif self._life.doing is GuardianDoes.WATCH:
+            log.info("started broker %d, pid %d", self.broker_id, self._found.pid)
+
+    def _kill_child(self) -> None:
+        assert self._child is not None, "it was started"
+        self._child.kill()
+        self._life.child_ended(self._child.wait(), self._last_words())
+
+    def _watch(self) -> None:
+        """Watch this very process, and renew its lease meanwhile: another may live in the directory after it."""
+        life, apart_s = self._life, renew_s(self._settings.broker_lease_ms, RENEW_S_MAX)
+        with BrokerWatch(self.directory, self._found) as watch:
+            while life.doing in (GuardianDoes.WATCH, GuardianDoes.RENEW):
+                if life.doing is GuardianDoes.WATCH:
+                    life.watched(ended=watch.ended_within(apart_s, self._wake_read))
+                else:
+                    self._renew()
+        self._reap()
+
+    def _renew(self) -> None:
+        try:
+            self._take_lease(self._found)
+        except ReplicationError as error:
+            self._life.failed(error)
+            log.warning("the lease of broker %d was not renewed: %s", self.broker_id, error)
+        else:
+            self._life.renewed()
+
+    def _report_end(self) -> None:
+        log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, self._found.pid)
+        self._report(self._life.died)
+        self._life.reported()
+
+    def _pause(self) -> None:
+        self._stopping.wait(self._life.wait_s)
+        self._life.paused()
+
+    @property
+    def _found(self) -> BrokerFile:
+        assert self._life.found is not None, "it serves, or did"
+        return self._life.found
+
+    def _take_lease(self, info: BrokerFile) -> LeaseAnswer:
+        request = RenewLease(
+            controller_epoch=self._lease.controller_epoch,
+            attempt=self._lease.attempt,
+            lease_ms=self._settings.broker_lease_ms,
+        )
+        return self._call(info, RENEW_LEASE, request)
+
+    def _call(self, info: BrokerFile, action: Action[Asked, Told], request: Asked) -> Told:
+        with self._security.client(f"{info.host}:{info.port}") as client:
+            return call(client, action, request, REQUEST_TIMEOUT_MS)
 
     def _command(self) -> list[str]:
         return [

@@ -1,7 +1,5 @@
-"""Keeps brokers that no guardian is near: renews their leases over the network, and reports brokers that refuse.
-
-It starts no broker: only a guardian on the host that has the directory can.
-"""
+"""Keeps brokers that no guardian is near: renews their leases over the network, and reports brokers that refuse, as
+`engine.guarding.leases` says."""
 
 from __future__ import annotations
 
@@ -10,8 +8,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from spark_replication.engine.guarding.leases import KeptLeases, Lease, renew_s
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
-from spark_replication.live.guarding.guardian import Lease
 from spark_replication.messages.actions import RENEW_LEASE
 from spark_replication.messages.guarding import BrokerDied, Kept, RenewLease
 from spark_replication.transport.flight.actions import call
@@ -19,7 +17,6 @@ from spark_replication.transport.security.security import Security
 
 RENEW_S_MAX = 1.0
 REQUEST_TIMEOUT_MS = 2_000
-REFUSALS_BEFORE_REPORT = 2  # a reset connection, and a refused one after it
 JOIN_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -37,27 +34,23 @@ class LeaseKeeper:
         self._lease_ms = lease_ms
         self._security = security
         self._report = report
-        self._kept: tuple[Kept, ...] = ()
-        self._refusals: dict[Kept, int] = {}
+        self._leases = KeptLeases()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
         self._thread.start()
 
     def keep(self, kept: tuple[Kept, ...]) -> None:
         """Keep these brokers from the next round on, and no others."""
-        if kept != self._kept:
+        if self._leases.keep(kept):
             log.info("keeping brokers %s: no guardian is near them", [each.broker_id for each in kept])
-        self._kept = kept
 
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
-        while not self._stopping.wait(min(self._lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)):
-            kept = self._kept
-            self._refusals = {each: count for each, count in self._refusals.items() if each in kept}
-            for each in kept:
+        while not self._stopping.wait(renew_s(self._lease_ms, RENEW_S_MAX)):
+            for each in self._leases.due():
                 self._renew(each)
 
     def _renew(self, kept: Kept) -> None:
@@ -68,15 +61,14 @@ class LeaseKeeper:
             with self._security.client(kept.address) as client:
                 call(client, RENEW_LEASE, request, REQUEST_TIMEOUT_MS)
         except BrokerNotAvailable as error:
-            self._refused(kept, error)
+            died = self._leases.refused(kept)
+            if died is not None:
+                log.warning(
+                    "broker %d at %s refuses connections: reporting it (%s)", kept.broker_id, kept.address, error
+                )
+                with contextlib.suppress(ReplicationError):
+                    self._report(died)
         except ReplicationError as error:
             log.warning("the lease of broker %d is not renewed from here: %s", kept.broker_id, error)
         else:
-            self._refusals.pop(kept, None)
-
-    def _refused(self, kept: Kept, error: BrokerNotAvailable) -> None:
-        self._refusals[kept] = self._refusals.get(kept, 0) + 1
-        if self._refusals[kept] == REFUSALS_BEFORE_REPORT:
-            log.warning("broker %d at %s refuses connections: reporting it (%s)", kept.broker_id, kept.address, error)
-            with contextlib.suppress(ReplicationError):
-                self._report(BrokerDied(broker_id=kept.broker_id, incarnation=kept.incarnation))
+            self._leases.renewed(kept)

@@ -9,8 +9,8 @@ import sys
 import threading
 
 from spark_replication.config import settings_from
-from spark_replication.live.guarding.broker_file import BrokerFile
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.engine.guarding.leases import Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian
 from spark_replication.transport.security.security import NO_SECURITY
 
 LEASE_MS = 3_000
@@ -22,13 +22,12 @@ def tell(text: str) -> None:
 
 
 class Telling(Guardian):
-    def start(self) -> BrokerFile:
-        found = super().start()
-        tell(f"{'adopted' if self.adopted else 'started'} {found.incarnation}")
-        return found
+    def _watch(self) -> None:
+        tell(f"{'adopted' if self.adopted else 'started'} {self._found.incarnation}")
+        super()._watch()
 
-    def _renew(self, info: BrokerFile) -> None:
-        super()._renew(info)
+    def _renew(self) -> None:
+        super()._renew()
         tell("renewed")
 
 

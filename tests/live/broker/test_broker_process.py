@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from spark_replication.engine.guarding.guardian_life import TAKEN_OVER
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import read_broker_file
-from spark_replication.live.guarding.exit_codes import TAKEN_OVER
 from spark_replication.messages.actions import INIT_PRODUCER, RENEW_LEASE, SHUTDOWN
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.frames import from_frame

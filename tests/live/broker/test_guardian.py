@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.engine.guarding.leases import Lease
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian
 from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.guarding import BrokerDied, Kept
 from spark_replication.model import DirectoryIdentity

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
-from spark_replication.live.guarding.exit_codes import WRONG_USAGE
+from spark_replication.engine.guarding.guardian_life import WRONG_USAGE
 from spark_replication.messages.actions import METADATA
 from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.transport.flight.actions import call

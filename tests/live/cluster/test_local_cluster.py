@@ -15,9 +15,10 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import read_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian
 from spark_replication.process.logs import FILE_BYTES_MAX, kept
 from spark_replication.storage.directory.broker_directory import probe
 from spark_replication.transport.security.security import NO_SECURITY
@@ -66,7 +67,7 @@ def test_a_broker_that_is_asked_what_it_does_says_so_and_goes_on(cluster: sr.Loc
 def test_each_start_takes_the_lease_by_a_number_that_no_clock_tells(tmp_path: Path) -> None:
     for attempt in (1, 2):
         with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config=CONFIG) as cluster:
-            _, held = holder_in(Path(cluster.brokers[1].log_dir))
+            held = holder_in(Path(cluster.brokers[1].log_dir)).attempt
             assert held == attempt
 
 

@@ -23,6 +23,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.client.finding.connecting import opened
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
@@ -31,7 +32,7 @@ from spark_replication.errors import (
     ReplicationError,
     error_of,
 )
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian
 from spark_replication.live.own_secrets import BROKER_TOKEN_FILE
 from spark_replication.messages.actions import (
     METADATA,

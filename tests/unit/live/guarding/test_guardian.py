@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.guarding.attempts import next_attempt
 from spark_replication.live.guarding.broker_file import BROKER_FILE, BrokerFile, read_broker_file, write_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
+from spark_replication.live.guarding.guardian import Assignment, Guardian, found_directories
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.directory.broker_directory import DirectoryLock, write_identity
 from spark_replication.transport.security.security import NO_SECURITY
@@ -70,32 +70,6 @@ def test_a_disk_that_refuses_is_this_brokers_trouble_and_ends_no_guardian(tmp_pa
     guardian.stop()
     thread.join(10)
     assert not thread.is_alive()
-
-
-class SamePid:
-    """subprocess.Popen of a container, where the process before had the same pid: it serves once it was looked at."""
-
-    directory: Path
-    pid = 4711
-    returncode = 0
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def poll(self) -> None:
-        write_broker_file(self.directory, broker_file("after"))
-
-
-def broker_file(incarnation: str) -> BrokerFile:
-    return BrokerFile(pid=SamePid.pid, incarnation=incarnation, host="127.0.0.1", port=1, replication_port=2, epoch=0)
-
-
-def test_what_the_life_before_left_is_not_taken_for_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guardian = guardian_of(tmp_path)
-    guardian.directory.mkdir()
-    write_broker_file(guardian.directory, broker_file("before"))
-    monkeypatch.setattr(SamePid, "directory", guardian.directory, raising=False)
-    monkeypatch.setattr(subprocess, "Popen", SamePid)
-    assert guardian.start().incarnation == "after"
 
 
 def test_a_guardian_that_is_gone_leaves_no_descriptors(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
+from spark_replication.engine.guarding.leases import Lease
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding import guardian
 from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
-from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
-from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian
+from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.envelope import Done
-from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import encode
 from spark_replication.storage.directory.broker_directory import DirectoryLock
 from spark_replication.transport.flight.actions import ActionServer, handled
@@ -88,7 +89,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / DIRECTORY.format(1)
 
 
-@pytest.mark.parametrize("held", [None, (3, 6), MINE])
+@pytest.mark.parametrize("held", [None, MINE])
 def test_the_present_guardian_ends_a_broker_that_hangs(directory: Path, held: tuple[int, int] | None) -> None:
     with broker(directory) as process:
         if held is not None:
@@ -97,7 +98,7 @@ def test_the_present_guardian_ends_a_broker_that_hangs(directory: Path, held: tu
         assert process.wait(WAIT_S) == 0
 
 
-@pytest.mark.parametrize("lease", [lease_of((3, 8)), lease_of((4, 0)), b"damaged"])
+@pytest.mark.parametrize("lease", [lease_of((3, 8)), b"damaged"])
 def test_a_guardian_that_was_taken_over_or_cannot_tell_sends_no_signal(directory: Path, lease: bytes) -> None:
     with broker(directory) as process:
         (directory / LEASE_FILE).write_bytes(lease)
@@ -159,29 +160,3 @@ def test_whoever_has_that_pid_here_gets_no_signal(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
     assert "end it by hand" in caplog.text
-
-
-def test_whoever_answers_where_a_broker_was_that_is_not_seen_is_not_stopped_for_it(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its port is another broker's by now."""
-    asked: list[object] = []
-
-    def renewed(request: RenewLease) -> LeaseAnswer:
-        asked.append(request)
-        return LeaseAnswer(broker_id=2, broker_epoch=5, pid=1)
-
-    def stopped(request: Shutdown) -> Done:
-        asked.append(request)
-        return Done()
-
-    server = ActionServer(
-        "127.0.0.1", [handled(RENEW_LEASE, renewed), handled(SHUTDOWN, stopped)], rights=Rights(NO_SECURITY)
-    )
-    try:
-        with broker(directory, pid_namespace=1, port=server.port):
-            shut_down(directory)
-    finally:
-        server.stop(1)
-    assert [type(each) for each in asked] == [RenewLease]
-    assert "cannot be asked to stop" in caplog.text
