@@ -121,7 +121,7 @@ class Fleet:
         self._worker.start()
 
     def _mustered(self, posting: Posting | None) -> Mustering:
-        """None: nobody guards yet. A fleet that was left behind at an earlier command has a value of its own."""
+        """Make the value of one command: a fleet that was left behind keeps its own. None: nobody guards yet."""
         return Mustering(
             self._jobs,
             partial(_submit, self._jobs, posting, self._wake),
