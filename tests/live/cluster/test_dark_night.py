@@ -241,6 +241,7 @@ def test_a_partition_of_which_nothing_is_left_begins_anew_as_the_guide_prints(
         for line in printed("operate", "spark-replication reassign plan orders-3=1,2"):
             ran = said(cluster.zookeeper, *line.split()[1:], given="y\n")
             assert ran.code == 0, (line, ran)
+        admin.wait_reassigned(["orders-3"], 60)  # the dead one goes once both others are in sync
         (topic,) = admin.describe_topics(["orders"])
         found = topic.partitions[3]
         assert (found.replicas, found.leader in (1, 2)) == ((1, 2), True)
