@@ -71,18 +71,16 @@ UNTOLD = (
 # seed again: the next who works here looks longer, and takes each off this list with the seed that it found.
 TO_BE_FOUND_AGAIN = frozenset(
     {
+        "let a leader write over a state that was removed and made again at the version that it knows",
+        "serve a re-added partition from its old log",
         "vouch for logs that this process has not opened",
         "believe what came in place of a cut, as what was flushed there before",
+        "recover without the longest log, since its disk refuses",
         "take a partition for shown whose leader has confirmed since",
-        "show a row before its event, if a leader has confirmed meanwhile",
-        "let go what has changed besides, once it says what its leader has confirmed",
         "tell once more what another controller has told and shown",
-        "say that all events have their rows while one of others has not",
-        "tell what a partition could not do in place of what came meanwhile",
-        "give up a command that gets no answer",
-        "serve though registering again has failed",
-        "call the end of what a new leader knows the end",
-        "read on in a log that was cut",
+        "let nothing follow a batch that had to wait",
+        "take a write whose answer was lost for stored",
+        "take what may have been so before for the proof of a write",
     }
 )
 
@@ -105,7 +103,7 @@ PLANTED_BUGS = (
         "max(leading.high_watermark, leading.epoch_start)",
         *LOSS,
         profile="restarts",
-        seed=32,
+        seed=33,
     ),
     bug(
         "join the ISR below the epoch's start",
@@ -113,7 +111,7 @@ PLANTED_BUGS = (
         "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
         "leading.high_watermark",
         *LOSS,
-        seed=4,
+        seed=15,
     ),
     bug(
         "let a leader write over a state that was removed and made again at the version that it knows",
@@ -147,7 +145,7 @@ PLANTED_BUGS = (
         "    return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since",
         "    return state.leader == me.broker",
         *LOSS,
-        seed=18,
+        seed=70,
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -173,7 +171,7 @@ PLANTED_BUGS = (
         "        if not replica.on_log(self.part, asked, view):",
         "        if asked.offset > self._own.log.log_end:",
         *LOSS,
-        seed=55,
+        seed=58,
     ),
     bug(
         "show bytes before their index entry is written",
@@ -183,6 +181,7 @@ PLANTED_BUGS = (
         *LOSS,
         "every_partition_leads_again",
         "followers_catch_up",
+        seed=1,
     ),
     bug(
         "count as flushed what came while it was",
@@ -200,7 +199,7 @@ PLANTED_BUGS = (
         "return self._log.log_end",
         *LOSS,
         profile="segments",
-        seed=12,
+        seed=156,
     ),
     bug(
         "flush no names",
@@ -217,7 +216,7 @@ PLANTED_BUGS = (
         "            self._folders_unflushed.update(self._flushing.folders)\n",
         "            pass\n",
         *LOSS,
-        seed=93,
+        seed=225,
     ),
     bug(
         "call every stop clean",
@@ -226,7 +225,7 @@ PLANTED_BUGS = (
         "                self.proof = self.epoch\n",
         *LOSS,
         profile="syncs",
-        seed=213,
+        seed=229,
     ),
     bug(
         "stop without a last flush",
@@ -268,7 +267,7 @@ PLANTED_BUGS = (
         "        return self.state.isr | self.pending.state.isr if self.pending is not None else self.state.isr",
         "        return self.state.isr",
         *LOSS,
-        seed=4,
+        seed=21,
     ),
     bug(
         "let the high watermark move under min ISR",
@@ -276,7 +275,7 @@ PLANTED_BUGS = (
         "    if least <= leading.high_watermark or len(leading.in_sync) < leading.state.min_isr:",
         "    if least <= leading.high_watermark or not leading.in_sync:",
         *LOSS,
-        seed=5,
+        seed=10,
     ),
     bug(
         "acknowledge on the local append",
@@ -284,6 +283,7 @@ PLANTED_BUGS = (
         "        reached = self.part.high_watermark if acks_all else self._own.vouched_end",
         "        reached = self._own.log.log_end",
         ACKED,
+        seed=1,
     ),
     bug(
         "do not check the controller epoch",
@@ -301,6 +301,7 @@ PLANTED_BUGS = (
         '        stored([Stored(tuple(Made(getattr(w, "version", 0) + 1) for w in s.writes)) for s in decided.steps])',
         "persisted_before_sent",
         "mirror_never_ahead",
+        seed=1,
     ),
     bug(
         "keep an uncleanly restarted broker in the ISR",
@@ -318,6 +319,7 @@ PLANTED_BUGS = (
         "        elr = leaving\n",
         *LOSS,
         "every_partition_leads_again",
+        seed=1,
     ),
     bug(
         "apply an older partition epoch",
@@ -326,7 +328,7 @@ PLANTED_BUGS = (
         "        if True:",
         "leader_epoch_never_falls",
         *LOSS,
-        seed=7,
+        seed=15,
     ),
     bug(
         "drop the old replicas before the new are in the ISR",
@@ -365,7 +367,7 @@ PLANTED_BUGS = (
         MATCH,
         "followers_catch_up",
         profile="segments",
-        seed=673,
+        seed=719,
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
@@ -386,6 +388,7 @@ PLANTED_BUGS = (
         "batches_have_their_own_schema",
         *LOSS,
         "followers_catch_up",
+        seed=1,
     ),
     bug(
         "take a killed process's clean chain for granted after a loss of power",
@@ -393,7 +396,7 @@ PLANTED_BUGS = (
         "    return started if same_boot_and_directory and trust_page_cache else None",
         "    return started",
         *LOSS,
-        seed=24,
+        seed=41,
     ),
     bug(
         "believe what came in place of a cut, as what was flushed there before",
@@ -428,6 +431,7 @@ PLANTED_BUGS = (
         "            if sequence == 0:\n",
         "            if sequence == 0 or (known is None and self._forgotten):\n",
         ONCE,
+        seed=9,
     ),
     bug(
         "forget with a log's head who wrote there",
@@ -529,6 +533,7 @@ PLANTED_BUGS = (
         "self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))",
         "pass",
         "mirror_converges",
+        seed=4,
     ),
     bug(
         "coalesce what happened to a row that waits",
@@ -536,6 +541,7 @@ PLANTED_BUGS = (
         "        if known is None or known.zxid != row.zxid:\n",
         "        if known is None or (known.zxid != row.zxid and key not in self._waiting):\n",
         CHAIN,
+        seed=1,
     ),
     bug(
         "show a row before its event, if a leader has confirmed meanwhile",
@@ -543,7 +549,7 @@ PLANTED_BUGS = (
         "            self._quiet.pop(key, None)\n",
         "",
         CHAIN,
-        seed=75,
+        seed=97,
     ),
     bug(
         "show a row that changes while an earlier one of it is being written, before its event",
@@ -551,7 +557,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
-        seed=338,
+        seed=374,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
@@ -559,7 +565,7 @@ PLANTED_BUGS = (
         "if newest is None or not row.active_epoch < newest.active_epoch <= row.command.state.leader_epoch:",
         "if newest is None or not row.active_epoch < newest.active_epoch:",
         "mirror_never_ahead",
-        seed=2,
+        seed=7,
     ),
     bug(
         "let go what has changed besides, once it says what its leader has confirmed",
@@ -569,7 +575,7 @@ PLANTED_BUGS = (
         "mirror_converges",
         CHAIN,
         profile="drawn",
-        seed=60,
+        seed=210,
     ),
     bug(
         "forget what happened once it could not be written",
@@ -577,7 +583,7 @@ PLANTED_BUGS = (
         "        self._waiting.extendleft(reversed(self._writing))\n",
         "",
         CHAIN,
-        seed=18,
+        seed=20,
     ),
     bug(
         "tell again what was stored though no answer came",
@@ -585,7 +591,7 @@ PLANTED_BUGS = (
         "if event is not None and event.number > last]",
         "if event is not None]",
         CHAIN,
-        seed=2,
+        seed=8,
     ),
     bug(
         "go on telling what happened once another controller tells it",
@@ -671,7 +677,7 @@ PLANTED_BUGS = (
         "        self._replicas = newer | self._replicas\n",
         *UNTOLD,
         profile="drawn",
-        seed=373,
+        seed=399,
     ),
     bug(
         "give up a command that gets no answer",
@@ -679,7 +685,7 @@ PLANTED_BUGS = (
         "        if error.retriable:\n",
         "        if error.retriable and isinstance(error, BrokerNotAvailable):\n",
         *UNTOLD,
-        seed=38,
+        seed=108,
     ),
     bug(
         "forget what a partition could not do of a command",
@@ -687,7 +693,7 @@ PLANTED_BUGS = (
         "                self._left.append(found.again)\n",
         "                pass\n",
         *UNTOLD,
-        seed=10,
+        seed=40,
     ),
     bug(
         "ask for a log once",
@@ -712,7 +718,7 @@ PLANTED_BUGS = (
         "    **{(phase, Event.FAILED): RETRY_MS for phase in CANDIDATES},\n",
         "",
         *UNTOLD,
-        seed=136,
+        seed=189,
     ),
     bug(
         "leave for good when the session has ended",
@@ -728,6 +734,7 @@ PLANTED_BUGS = (
         "    Do.RECORD: Do.READ,\n",
         "    Do.RECORD: Do.SERVE,\n",
         *UNTOLD,
+        seed=1,
     ),
     bug(
         "leave no word of the registration, and watch over none",
@@ -760,7 +767,7 @@ PLANTED_BUGS = (
         "        self._due = dict(self._followed)\n",
         "",
         *UNTOLD,
-        seed=10,
+        seed=11,
     ),
     bug(
         "ask no more for a partition that has failed",
@@ -776,7 +783,7 @@ PLANTED_BUGS = (
         "            end.wait_for(number, fetch)\n            refused(error)\n",
         "            refused(error)\n",
         *UNTOLD,
-        seed=74,
+        seed=119,
     ),
     bug(
         "keep a batch that waits where the next one is received",
@@ -794,6 +801,7 @@ PLANTED_BUGS = (
         "            self._refuse(put, result)\n",
         "            put.answer.fill(OffsetSpan(0, 0))\n            self._done(put)\n",
         *LOSS,
+        seed=3,
     ),
     bug(
         "let nothing follow a batch that had to wait",
@@ -808,6 +816,7 @@ PLANTED_BUGS = (
         "        self._accepted(batch)\n",
         "        put.answer.fill(OffsetSpan(replica.log.log_end - 1, replica.log.log_end - 1))\n",
         *LOSS,
+        seed=1,
     ),
     bug(
         "answer a batch as stored of which nothing is known in time",
@@ -815,7 +824,7 @@ PLANTED_BUGS = (
         "            answer.fill(unconfirmed(self._timeout_ms))\n",
         "            answer.fill(OffsetSpan(0, 0))\n",
         *LOSS,
-        seed=3,
+        seed=5,
     ),
     bug(
         "let a reader wait for what nobody tells it",
@@ -863,7 +872,7 @@ PLANTED_BUGS = (
         "    if leading.high_watermark < leading.end_at_start:\n",
         "    if False:\n",
         "the_end_is_the_end",
-        seed=296,
+        seed=297,
     ),
     bug(
         "read on in a log that was cut",
@@ -871,7 +880,7 @@ PLANTED_BUGS = (
         "        return None if beyond else cut_below(place, self.view)\n",
         "        return None\n",
         ONE_LOG,
-        seed=7,
+        seed=87,
     ),
     bug(
         "try again in a log that was cut",
@@ -879,6 +888,7 @@ PLANTED_BUGS = (
         "        may_pass = error.retriable or (",
         "        may_pass = error.retriable or isinstance(error, LogTruncated) or (",
         ONE_LOG,
+        seed=22,
     ),
     bug(
         "ask without the epoch of what was read last",
@@ -895,6 +905,7 @@ PLANTED_BUGS = (
         "        if base_offset > first:\n",
         "        if False:\n",
         EACH_ONCE,
+        seed=2,
     ),
     bug(
         "give again what was given",
@@ -902,6 +913,7 @@ PLANTED_BUGS = (
         "        if beyond <= first:\n",
         "        if False:\n",
         EACH_ONCE,
+        seed=2,
     ),
     bug(
         "end where an answer ends, without its records",
@@ -909,7 +921,7 @@ PLANTED_BUGS = (
         "        elif self.place.offset < self._question_at.offset:",
         "        elif False:",
         TO_THE_END,
-        seed=17,
+        seed=60,
     ),
     bug(
         "end where a follower knows no more",
@@ -917,6 +929,7 @@ PLANTED_BUGS = (
         "            self._leave_replica(now_s, may_give_more=self.ticket.max_wait_ms > 0)\n",
         "            self._is_over = True\n",
         TO_THE_END,
+        seed=1,
     ),
     bug(
         "tell nobody that a follower may serve more",
@@ -933,7 +946,7 @@ PLANTED_BUGS = (
         "present is not None",
         CHAIN,
         *UNTOLD,
-        seed=696,
+        seed=752,
     ),
     bug(
         "win /controller without a new epoch",
@@ -968,6 +981,7 @@ PLANTED_BUGS = (
         "unreported = 0",
         "one_leader_per_epoch",
         "every_partition_leads_again",
+        seed=23,
     ),
     bug(
         "wait for a last leader that nobody knows",
@@ -975,6 +989,7 @@ PLANTED_BUGS = (
         "    if not policy.recovery_enabled and is_restored(replicas, state):\n",
         "    if False:\n",
         "every_partition_leads_again",
+        seed=33,
     ),
     bug(
         "mend nothing that a disk has damaged",
@@ -983,7 +998,7 @@ PLANTED_BUGS = (
         "            damaged: tuple[DamagedBatch, ...] = ()\n",
         "records_can_be_read",
         "followers_catch_up",
-        seed=100,
+        seed=152,
     ),
     bug(
         "scrub without a look at what was read",
@@ -991,7 +1006,7 @@ PLANTED_BUGS = (
         "            self._check(records.loaded())\n",
         "            records.loaded()\n",
         "records_can_be_read",
-        seed=100,
+        seed=152,
     ),
     bug(
         "elect from outside without a word of what may be lost",
@@ -999,6 +1014,7 @@ PLANTED_BUGS = (
         "loss=_with_loss(state.loss, leader_epoch + 1, outcome, now_ms),",
         "loss=state.loss,",
         "loss_is_told",
+        seed=1,
     ),
     bug(
         "take the number of records that a leader lacks for none where a log bounds it",
@@ -1006,6 +1022,6 @@ PLANTED_BUGS = (
         "lacks_max = max(0, min(bounds) - winner.end) if bounds else None",
         "lacks_max = 0",
         "loss_is_told",
-        seed=19,
+        seed=37,
     ),
 )
