@@ -81,7 +81,25 @@ APART: Mapping[str, tuple[float, int]] = {
     "removed_state": (0.15, 2),
     "acknowledge_loss": (0.1, 3),
 }
-FAULTS = (*KINDS, *APART)
+# Of the world of guardians, which has no records: what keeps brokers' processes, and takes them for what they are.
+GUARDIANS = {
+    "kill_broker": 4,
+    "hang_broker": 4,
+    "refuse_start": 2,
+    "kill_guardian": 4,
+    "pause_guardian": 4,
+    "forget_guardian": 4,
+    "cut_driver": 4,
+    "cut_hosts": 3,
+    "lose_host": 5,
+    "lose_slots": 3,
+    "decommission": 3,
+    "late_job": 3,
+    "lost_job": 3,
+    "kill_driver": 4,
+    "pause_driver": 4,
+}
+FAULTS = (*KINDS, *APART, *GUARDIANS)
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -115,6 +133,16 @@ LASTING = {
     "rot": (0, 0),
     "removed_state": (50, 900),
     "acknowledge_loss": (0, 0),
+    "hang_broker": (1_000, 150_000),
+    "refuse_start": (1_000, 40_000),
+    "pause_guardian": (500, 90_000),
+    "cut_driver": (1_000, 60_000),
+    "cut_hosts": (1_000, 60_000),
+    "lose_host": (1_000, 400_000),
+    "lose_slots": (1_000, 400_000),
+    "decommission": (5_000, 100_000),
+    "kill_driver": (1_000, 90_000),
+    "pause_driver": (500, 60_000),
 }
 
 
@@ -128,6 +156,8 @@ class Profile(msgspec.Struct, frozen=True):
     story_ms: int = 3_000
     #: Whether only queries or jobs write.
     queries: bool = False
+    #: Whether this is a story of guardians, in a world of their own.
+    guardians: bool = False
 
 
 def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
@@ -154,6 +184,7 @@ PROFILES: Mapping[str, Profile] = {
     "admin": _mix(ADMIN),
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
     "queries": Profile(KINDS, queries=True),
+    "guardians": Profile(GUARDIANS, faults=(4, 16), story_ms=240_000, guardians=True),
 }
 DRAWN = "drawn"  # a mix drawn for each seed: a break may need kinds that nobody has thought of together
 MIXES = (*PROFILES, DRAWN)
@@ -195,6 +226,6 @@ def schedule(seed: int, profile: Profile) -> list[Fault]:
     for kind in rng.choices(kinds, weights, k=rng.randint(*profile.faults)):
         at_ms = START_MS + int(rng.random() * profile.story_ms)
         faults.append(Fault(at_ms, kind, rng.randrange(1 << 16), rng.randint(*LASTING.get(kind, (0, 0)))))
-    for kind in APART:
+    for kind in () if profile.guardians else APART:
         faults += _apart(kind, seed, profile)
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.pick))

@@ -6,15 +6,18 @@ import logging
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
 from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import Scalar, TopicPartition
 from spark_replication.sim.cast.cluster import SETTINGS, TOPIC, SimulatedCluster
-from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
+from spark_replication.sim.cast.fleets import Drivers
+from spark_replication.sim.faults import DEFAULT, Fault, Profile, profile_of, schedule
+from spark_replication.sim.guardian_injector import tell_of_guardians
 from spark_replication.sim.injector import Injector
 from spark_replication.sim.judges.liveness import acknowledge_all, settle
 from spark_replication.sim.world.world import InvariantBroken, World
@@ -62,17 +65,11 @@ def run_seed(
     mix = profile_of(profile, seed)
     planned = schedule(seed, mix) if faults is None else list(faults)
     world = World(seed, traced=traced)
-    cluster = SimulatedCluster(
-        world,
-        brokers=4 if seed % 5 else 3,
-        candidates=2,
-        settings=_settings(seed),
-        queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
-    )
+    tell, epochs = _guardians(world) if mix.guardians else _cluster(world, mix)
     failure: Failure | None = None
     try:
         with _noted(world):
-            _tell(cluster, planned)
+            tell(planned)
     except InvariantBroken as broken:
         failure = Failure(broken.name, world.step, broken.what)
     except Exception as error:  # noqa: BLE001 (whatever production raises here is a finding)
@@ -80,12 +77,32 @@ def run_seed(
     return Result(
         seed=seed,
         events=world.step,
-        epochs=_epochs(cluster),
+        epochs=epochs(),
         counts=dict(sorted(world.counts.items())),
         failure=failure,
         faults=tuple(planned),
         trace=tuple(world.trace or ()),
     )
+
+
+_Story = tuple[Callable[[Sequence[Fault]], None], Callable[[], int]]  # what tells it, and how many epochs it had
+
+
+def _cluster(world: World, mix: Profile) -> _Story:
+    seed = world.seed
+    cluster = SimulatedCluster(
+        world,
+        brokers=4 if seed % 5 else 3,
+        candidates=2,
+        settings=_settings(seed),
+        queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
+    )
+    return partial(_tell, cluster), partial(_epochs, cluster)
+
+
+def _guardians(world: World) -> _Story:
+    drivers = Drivers(world)
+    return partial(tell_of_guardians, drivers), lambda: drivers.epoch
 
 
 class _Notes(logging.Handler):

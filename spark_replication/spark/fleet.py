@@ -121,7 +121,8 @@ class Fleet:
         self._worker.start()
 
     def _mustered(self, posting: Posting | None) -> Mustering:
-        """Make the value of one command: a fleet that was left behind keeps its own. None: nobody guards yet."""
+        """A machine for this command alone, or for none yet: a thread that was left behind at an earlier one keeps its
+        own."""
         return Mustering(
             self._jobs,
             partial(_submit, self._jobs, posting, self._wake),

@@ -38,7 +38,8 @@ class _Seeds(click.ParamType[range]):
     type=click.Choice((DEFAULT, *MIXES)),
     default=DEFAULT,
     show_default=True,
-    help="which faults come how often, and with `queries`, who writes; by default the seeds take turns",
+    help="which faults come how often, and with `queries`, who writes; `guardians` has a world of its own; by default "
+    "the others take turns",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="processes; by default one a processor")
 @click.option("--shrink", is_flag=True, help="of what fails, look for the fewest faults that still break it")

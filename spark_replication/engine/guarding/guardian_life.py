@@ -105,7 +105,7 @@ _NO_USE = (StaleLease, WrongCluster, AuthenticationFailed)  # nothing that this 
 class GuardianLife(Generic[File]):
     def __init__(self, broker_id: BrokerId, where: str, now_s: Callable[[], float]) -> None:
         """where: the broker's directory, for messages."""
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._where = where
         self._now_s = now_s
         self.doing = Does.LOOK
@@ -120,7 +120,7 @@ class GuardianLife(Generic[File]):
         self.adopted = False
         #: Why the broker does not start; empty once it has started.
         self.trouble = ""
-        self._stopping = self._retiring = False
+        self.is_stopping = self._retiring = False
         self._has_launched = False
         self._began_s = self._timeout_s = self._now_s()
         self._delay_s = RESTART_S_MIN
@@ -133,20 +133,20 @@ class GuardianLife(Generic[File]):
     @property
     def died(self) -> BrokerDied:
         assert self.found is not None, "it has served"
-        return BrokerDied(broker_id=self._broker_id, incarnation=self.found.incarnation)
+        return BrokerDied(broker_id=self.broker_id, incarnation=self.found.incarnation)
 
     def begin(self) -> None:
         """Adopt the broker if it lives, else start it. Also of one that is guarded already."""
         self._begin_start()
         self._delay_s = RESTART_S_MIN
-        if self._stopping:
+        if self.is_stopping:
             self.doing = Does.END
 
     # At any time, from any thread: the present step goes on.
 
     def stop(self) -> None:
         """Stop guarding, after the present start. The broker serves on under its lease."""
-        self._stopping = True
+        self.is_stopping = True
 
     def retire(self) -> None:
         """Report the broker's next end, and leave the restart to a successor."""
@@ -170,7 +170,7 @@ class GuardianLife(Generic[File]):
 
     def taken(self, broker_id: BrokerId) -> None:
         """The broker at `found`, which is this one, has taken the lease."""
-        if broker_id != self._broker_id:
+        if broker_id != self.broker_id:
             self._again(Does.LOOK)
         else:
             self._serves(adopted=not self._has_launched)
@@ -195,7 +195,7 @@ class GuardianLife(Generic[File]):
 
     def child_ended(self, code: int, last_words: str) -> None:
         """The process that was started has ended, with this exit code."""
-        name = f"broker {self._broker_id}"
+        name = f"broker {self.broker_id}"
         if self.doing is Does.KILL:
             self.failed(StartFailed(f"{name} did not serve within {START_TIMEOUT_S} s: {last_words}"))
         elif code == TAKEN_OVER:
@@ -213,7 +213,7 @@ class GuardianLife(Generic[File]):
             self.restarts += 1
             self.doing = Does.REPORT
         else:
-            self.doing = Does.END if self._stopping else Does.RENEW
+            self.doing = Does.END if self.is_stopping else Does.RENEW
 
     def renewed(self) -> None:
         self.doing = Does.WATCH
@@ -225,7 +225,7 @@ class GuardianLife(Generic[File]):
             self._pause()
 
     def paused(self) -> None:
-        if self._stopping:
+        if self.is_stopping:
             self.doing = Does.END
         else:
             self._begin_start()
