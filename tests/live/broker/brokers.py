@@ -18,8 +18,8 @@ from pyarrow import flight
 from spark_replication.config import settings_from
 from spark_replication.core.law.writes import BrokerRemoval, GroupAnswer, PartitionWrite, Stored, TopicWrite
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
-from spark_replication.messages.actions import LEADER_AND_ISR, METADATA
-from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand
+from spark_replication.messages.actions import LEADER_AND_ISR, METADATA, UPDATE_METADATA
+from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand, UpdateMetadata
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from spark_replication.transport.flight.actions import call
@@ -51,6 +51,7 @@ class Cluster:
         assert loaded is not None
         self.cluster_id = loaded.cluster_id
         self.controller_epoch = loaded.controller_epoch
+        self._told = 0  # how often all brokers were told of a topic
         self.store = BrokerStore(self._connect)
 
     def _connect(self) -> Session:
@@ -179,9 +180,18 @@ class Cluster:
             topics={topic: read.topics[topic]},
             brokers=read.brokers.brokers,
         )
+        self._told += 1
+        announced = UpdateMetadata(
+            controller_epoch=self.controller_epoch,
+            number=self._told,
+            partitions=(command,),
+            brokers=read.brokers.brokers,
+            topics={topic: read.topics[topic]},
+        )
         for broker in sorted(self.processes):
             answer = call(self.client(broker), LEADER_AND_ISR, told, 10_000)
             assert set(answer.errors.values()) <= {"NONE"}, answer
+            call(self.client(broker), UPDATE_METADATA, announced, 10_000)
         return command
 
     def _commit(self, write: TopicWrite | PartitionWrite | BrokerRemoval) -> None:
