@@ -254,6 +254,8 @@ class FakeCluster:
         self.settings: Callable[[int, DescribeSettings], ToldSettings] | None = None
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
+        #: What no broker can read the state of.
+        self.hidden: set[TopicPartition] = set()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
         self.create("orders", partitions=3)
 
@@ -315,7 +317,15 @@ class FakeCluster:
                 controller=controller,
                 topics=tuple(
                     TopicMetadata(
-                        name=name, topic_id=f"id-{name}", config=config, partitions=self._commands(name, only.get(name))
+                        name=name,
+                        topic_id=f"id-{name}",
+                        config=config,
+                        partitions=tuple(
+                            each
+                            for each in self._commands(name, only.get(name))
+                            if each.topic_partition not in self.hidden
+                        ),
+                        hidden=tuple(sorted(each.partition for each in self.hidden if each.topic == name)),
                     )
                     for name, config in sorted(self.topics.items())
                     if topics is None or name in topics
