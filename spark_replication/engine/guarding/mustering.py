@@ -84,8 +84,10 @@ class FleetMemory:
     def __init__(self) -> None:
         #: The last report on each broker, and when it came.
         self.reports: dict[BrokerId, tuple[Guarding, float]] = {}
-        #: The brokers whose directories are on each host.
+        #: The brokers whose directories are on each host, as guardians there have found them.
         self.found: dict[str, frozenset[BrokerId]] = {}
+        #: The host that each broker was last registered from: its guardian may be gone before it could say so.
+        self.registered: dict[BrokerId, str] = {}
         #: The number of the last submission. It only ever grows.
         self.submissions = 0
         #: Why the last submission that ended by itself did so.
@@ -108,6 +110,8 @@ class Submission:
         self.began_s = began_s
         #: Where each guardian is, as far as Spark has said.
         self.places: Mapping[int, TaskPlace] = {}
+        #: The brokers whose directories its guardians have found or begun, by host: each sees those before its own.
+        self.found: dict[str, frozenset[BrokerId]] = {}
         #: The last report of each guardian, and when it came.
         self.reports: dict[int, tuple[Guarding, float]] = {}
         self.keep: Mapping[int, tuple[Kept, ...]] = {}
@@ -158,6 +162,9 @@ class Mustering:
         self.order: Order = "guard"
         #: The brokers that the controller knew of when it was last asked; None if it never answered.
         self.known: KnownBrokers | None = None
+        #: Whether it has answered the last question. A driver that was stopped for long may command no more, and who
+        #: commands may have brokers that it has never heard of: its guardians would take new ids.
+        self._is_told = False
         self.slots = 0
         self._slots_since_s = self._hosts_asked_s = now_s()
         self._slots_by_host: Mapping[str, int] = {}
@@ -233,12 +240,16 @@ class Mustering:
             self.slots, self._slots_since_s = slots, self._now_s()
         if sum(self._slots_by_host.values()) != slots or self._now_s() - self._hosts_asked_s > HOSTS_LOOK_S:
             self._slots_by_host, self._hosts_asked_s = self._spark.slots_by_host(), self._now_s()
+        self._is_told = False
         try:
             self.known = self._ask_known()
         except ReplicationError as error:
             log.info("the controller does not say which brokers it knows: %s", error)
         else:
+            self._is_told = True
             self._forget_replaced(self.known)
+            here = {broker: found.host for broker, found in self.known.items() if found is not None}
+            self.memory.registered.update(here)
 
     def _settled(self) -> int:
         """The number of guardians to submit, once it is clear how many there can be."""
@@ -250,7 +261,7 @@ class Mustering:
             self._settle_s = min(max(SETTLE_S, waited_s), SETTLE_S_MAX)
         settled = min(self.slots_unchanged_s(), waited_s) > self._settle_s
         is_clear = guardians >= self._brokers or settled
-        return guardians if self.known is not None and is_clear and self.order == "guard" else 0
+        return guardians if self._is_told and is_clear and self.order == "guard" else 0
 
     # A submission
 
@@ -305,7 +316,9 @@ class Mustering:
             place = submission.places.get(number)
             if place is not None:
                 begun = frozenset() if report.broker_id is None else frozenset({report.broker_id})
-                self.memory.found[place.host] = frozenset(report.found) | begun
+                before = submission.found.get(place.host, frozenset())
+                submission.found[place.host] = before.union(report.found, begun)
+        self.memory.found.update(submission.found)
         to_go = self._spark.are_to_go({place.executor for place in submission.places.values()})
         if to_go:
             return f"Spark waits for guardians to leave executors {', '.join(sorted(to_go))}, which are to go"
@@ -389,4 +402,6 @@ class Mustering:
         hosts = [host for host, found in sorted(self.memory.found.items()) if broker in found]
         if registered is not None:
             hosts.insert(0, registered.host)
+        elif broker in self.memory.registered:
+            hosts.append(self.memory.registered[broker])
         return next((host for host in hosts if host in self._slots_by_host), hosts[0] if hosts else "")

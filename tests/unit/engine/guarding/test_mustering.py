@@ -218,6 +218,18 @@ def test_no_guardian_is_submitted_before_the_controller_has_said_which_brokers_i
     assert [each.known for each in story.submitted] == [[1]]
 
 
+def test_nor_as_a_driver_that_was_stopped_and_commands_no_more() -> None:
+    """Another driver has brokers by now that this one has never heard of."""
+    story = Story(0)
+    story.look()
+    story.known, story.free = NotController("another commands"), 3
+    story.passes(2)
+    assert story.submitted == []
+    story.known = {1: registered("host")}
+    story.look()
+    assert [each.known for each in story.submitted] == [[1]]
+
+
 def test_hosts_are_asked_for_again_when_the_number_of_slots_is_another_and_now_and_then() -> None:
     story = Story(3)
     story.passes(HOSTS_LOOK_S)
@@ -365,6 +377,37 @@ def test_a_broker_that_has_begun_counts_as_known_before_it_has_registered() -> N
     story.submitted[-1].ended(StartFailed("an executor was lost"))
     story.passes(2)
     assert [each.known for each in story.submitted] == [[], [1, 2, 3]]
+
+
+def test_all_that_guardians_have_begun_on_a_host_is_looked_for_there() -> None:
+    """Each has looked before the others began theirs. Else a broker is taken for lost, and its host for looked at."""
+    story = Story(3)
+    story.silent, story.slots_of, story.dice = True, {"a": 3, "b": 3}, ["a", "a", "a"]
+    story.look()
+    for number in range(3):
+        story.of.heard(report(number + 1, 1, guardian=number))
+    story.of.look()
+    assert story.of.memory.found == {"a": frozenset({1, 2, 3})}
+    story.of.heard(report(1, 1, guardian=0))
+    story.now_s += REPORT_FRESH_S
+    story.of.heard(report(1, 1, guardian=0))
+    story.of.look()
+    assert story.of.memory.found == {"a": frozenset({1, 2, 3})}, "the others are silent, and begun"
+    story.known = {1: None, 2: None, 3: None}
+    story.submitted[-1].ended(StartFailed("a host was lost"))
+    story.passes(2)
+    assert story.submitted[-1].hosts == ["a", "a", "a"]
+
+
+def test_so_is_a_broker_that_was_registered_there_once() -> None:
+    """A guardian of an earlier submission began it, and its reports count no more."""
+    story = Story(3)
+    story.slots_of, story.known = {"a": 3, "b": 3}, {1: registered("b")}
+    story.look()
+    story.known = {1: None}
+    story.submitted[-1].ended(StartFailed("a host was lost"))
+    story.passes(2)
+    assert story.submitted[-1].hosts[0] == "b"
 
 
 def test_a_broker_that_the_controller_knows_no_more_is_missed_by_nobody() -> None:
