@@ -213,12 +213,14 @@ def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
 
 
 def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Decision:
-    """Delete a topic that is marked: first its partitions, or those that a crash left, and with `last` the topic."""
+    """Delete a topic that is marked: first its partitions, or those that a crash left, and with `last` the topic. What
+    below /admin asked for its reassignment is over then."""
     known = cluster.topics.get(topic)
     if known is None or topic not in cluster.deleting or cluster.unreadable.hides_of(topic):
         return Decision()
     if last:
-        return Decision(steps=(Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),)),))
+        removal = Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),))
+        return Decision(steps=(removal,), then=(Advance(()),))
     stops = tuple(
         stop
         for partition in cluster.all_partitions(topic)

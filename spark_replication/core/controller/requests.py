@@ -326,7 +326,9 @@ def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> D
         for partition in (TopicPartition(topic, number) for number in sorted(leaving))
         for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
     ]
-    return Decision(steps=(Step((TopicWrite(topic=topic, state=state, version=known.version),), tuple(stops)),))
+    over = _requests_over(cluster, {str(TopicPartition(topic, number)) for number in leaving})
+    step = Step((TopicWrite(topic=topic, state=state, version=known.version), *over), tuple(stops))
+    return Decision(steps=(step,), then=(Advance(()),))
 
 
 # Reassignments
@@ -431,12 +433,12 @@ def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Decision:
     return Decision(steps=tuple(steps), then=(Advance(()),), reply=Reply(errors=errors))
 
 
-def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[RequestRemoval]:
-    """Remove the requests below /admin for what is cancelled: left behind, they would begin it again."""
+def _requests_over(cluster: ClusterState, ended: Collection[str]) -> list[RequestRemoval]:
+    """Remove the requests below /admin for what is cancelled or goes: left behind, they would begin it again."""
     return [
         RequestRemoval(path=path)
         for path, moved in sorted(cluster.open_requests.items())
-        if all(str(partition) in cancelled for partition in moved)
+        if all(str(partition) in ended for partition in moved)
     ]
 
 

@@ -495,6 +495,27 @@ def test_a_reassignment_below_admin_is_removed_once_it_is_complete() -> None:
     assert story.store.topics["foo"].state == topic((2, 3), (1, 2))
 
 
+@pytest.mark.parametrize(
+    ("ends", "stored"),
+    [
+        (RemovePartitions(partitions={"foo": (1,)}), [["foo@2", "/a"]]),
+        (
+            DeleteTopic(topic="foo"),
+            [["DeletionMark foo"], ["without foo-0", "without foo-1"], ["TopicRemoval foo"], ["/a"]],
+        ),
+    ],
+)
+def test_a_reassignment_below_admin_goes_with_what_was_to_move(ends: Request, stored: list[list[str]]) -> None:
+    """Left behind, it would begin again on a partition of that number that somebody adds later."""
+    story = Story(1, 2, 3)
+    story.asks(Reassign(targets={"foo-1": (2, 3)}), None, path="/a")
+    story.answered("foo@1", "foo-1@7")
+    story.asks(ends)
+    for together in stored:
+        story.answered(*together)
+    assert (story.asked(), story.loop.cluster.open_requests) == ([], {})
+
+
 def test_a_reassignment_that_met_an_earlier_life_goes_on_once_the_next_is_known() -> None:
     to_23 = topic((2, 3, 1), (1, 2), adding={0: (3,)}, removing={0: (1,)})
     story = Story(1, 2, 3, foo=to_23, foo_0=state(2, [1, 2]))

@@ -401,7 +401,7 @@ def test_the_partitions_go_first_and_last_the_topic() -> None:
         ),
     )
     assert decide(known, DeletePartitions("foo", last=True)) == Decision(
-        steps=(Step((TopicRemoval(topic="foo", topic_id=FOO_ID),)),)
+        steps=(Step((TopicRemoval(topic="foo", topic_id=FOO_ID),)),), then=(Advance(()),)
     )
 
 

@@ -31,6 +31,7 @@ from spark_replication.core.law.writes import (
     DeletionMark,
     Group,
     PartitionWrite,
+    RequestRemoval,
     TopicConfigWrite,
     TopicWrite,
 )
@@ -232,7 +233,13 @@ def test_partitions_are_removed_from_the_tail_with_what_was_under_way() -> None:
     planned = plan_request(known, RemovePartitions(partitions={"foo": (1,), "bar": (0,)}))
     assert codes(planned) == (None, {"bar": "UNKNOWN_TOPIC_OR_PARTITION"})
     removal = TopicWrite(topic="foo", state=topic((1, 2)), version=1)
-    assert carried_out(planned) == Decision(steps=(Step((removal,), (stop(1, 1), stop(2, 1)), ("foo",)),))
+    assert carried_out(planned) == Decision(
+        steps=(Step((removal,), (stop(1, 1), stop(2, 1)), ("foo",)),), then=(Advance(()),)
+    )
+    leaving = TopicPartition("foo", 1)
+    known.open_requests = {"/one": frozenset({leaving}), "/more": frozenset({FOO, leaving})}
+    (step,) = plan_request(known, RemovePartitions(partitions={"foo": (1,)})).steps
+    assert step.writes == (removal, RequestRemoval(path="/one"))
 
 
 # Reassignments
