@@ -4,10 +4,13 @@ Rows go to partitions by the number of these, and that may have changed since th
 the first try says where rows went, so a task asks each partition's leader what it has stored of the task's producers.
 
 - If nothing is stored, any placement will do.
-- Otherwise rows are placed by each number of partitions that there may have been, the present one first. A placement
-  fits if each append that is stored has as many rows in it. Its stored appends are sent first: they change nothing, and
-  their leaders compare the rows (core.replica.producers). If the leaders know them all, then all other rows are stored
-  nowhere, whether this is the placement of the first try or not: so each row is stored once.
+- Otherwise rows are placed by each number of partitions that there may have been. A placement fits if each append that
+  is stored has as many rows in it. Its stored appends are sent first: they change nothing, and their leaders compare
+  the rows (core.replica.producers). If the leaders know them all, then all other rows are stored nowhere, whether this
+  is the placement of the first try or not: so each row is stored once.
+- The placement that this run of the query has planned comes first, and those with more partitions than planned come
+  last, the fewest first. So attempts at one task, which Spark may run side by side, choose alike, though partitions are
+  added between their questions: what one of them has not stored yet, another does not place elsewhere.
 - If no placement fits, nothing is sent.
 
 An append of the first try that is stored only after the question is not seen, and if partitions were added, its rows
@@ -71,9 +74,11 @@ class Runs:
         return micro_batch <= first
 
 
-def earlier(partitions: Partitions) -> Iterator[Partitions]:
-    """The partitions that a topic may have had before, as it got more of them: the present ones first."""
-    return (partitions[:number] for number in range(len(partitions), 0, -1))
+def placements(planned: Partitions, present: Partitions) -> Iterator[Partitions]:
+    """The partitions that a topic may have had at the first try: those that this run has planned with, fewer, more."""
+    fewer = [planned[:number] for number in range(len(planned), 0, -1)]
+    yield from fewer
+    yield from (more for number in range(1, len(present) + 1) if (more := present[:number]) not in fewer)
 
 
 class _Stored(NamedTuple):

@@ -27,7 +27,7 @@ from spark_replication.engine.client.repeating import (
     Known,
     Partitions,
     Runs,
-    earlier,
+    placements,
 )
 from spark_replication.errors import InvalidProducerEpoch, ReplicationError
 from spark_replication.messages.envelope import NONE
@@ -241,7 +241,7 @@ class Attempt(Pipeline):
             return
         self.world.counts["query_placed_again"] += 1
         cut = partial(self._task.cut, attempt=self._number)
-        self._parts = first.again(earlier(first.partitions), cut, first.unplaced())
+        self._parts = first.again(placements(self._task.planned, first.partitions), cut, first.unplaced())
         try:
             self._send(next(self._parts))
         except InvalidProducerEpoch as error:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from spark_replication.client.producing.placing import PARTITION, Placing
 from spark_replication.client.producing.producer import Producer
 from spark_replication.engine.client.numbers import Identity
-from spark_replication.engine.client.repeating import Append, FirstTry, Known, Partitions, Runs, earlier
+from spark_replication.engine.client.repeating import Append, FirstTry, Known, Partitions, Runs, placements
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.spark.datasource.appends import (
@@ -180,7 +180,7 @@ class TaskWrite:
 
         names: list[str] = next((batch.schema.names for batch in rows()), [])
         is_named = PARTITION in names and not self._options.partition_by
-        those = [first.partitions] if is_named else earlier(first.partitions)
+        those = [first.partitions] if is_named else placements(self._sink.partitions, first.partitions)
         parts = first.again(those, appends_on, _explained(first.unplaced(), self._why))
         part = next(parts)
         while True:

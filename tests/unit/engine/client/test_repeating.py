@@ -16,7 +16,7 @@ from spark_replication.engine.client.repeating import (
     Known,
     Runs,
     _Stored,
-    earlier,
+    placements,
 )
 from spark_replication.errors import InvalidProducerEpoch, NotLeader
 from spark_replication.messages.ranges import KnownAppends
@@ -67,8 +67,23 @@ def test_a_process_forgets_runs_and_asks_again() -> None:
     assert [runs.may_repeat(None, number) for number in range(3)] == [True] * 3
 
 
-def test_the_present_partitions_come_first() -> None:
-    assert list(earlier((0, 1, 4))) == [(0, 1, 4), (0, 1), (0,)]
+def test_what_is_planned_comes_first_and_what_was_added_since_comes_last() -> None:
+    """So an attempt chooses as another one of its run does that asked before partitions were added."""
+    assert list(placements((0, 1), (0, 1))) == [(0, 1), (0,)]
+    assert list(placements((0, 1), (0, 1, 4, 5))) == [(0, 1), (0,), (0, 1, 4), (0, 1, 4, 5)]
+    assert list(placements((0, 1), (0,))) == [(0, 1), (0,)]
+    assert list(placements((1,), (0, 1))) == [(1,), (0,), (0, 1)]
+
+
+def test_attempts_side_by_side_choose_alike_though_partitions_are_added() -> None:
+    """One has stored a row where all placements have it, and the others not yet."""
+    found = FirstTry({(1, 0): _Stored(0, (1,))}, (0, 1, 2))
+
+    def two_rows(partitions: tuple[int, ...]) -> list[Append]:
+        return [Append(partitions[number % len(partitions)], 0, Rows("x")) for number in (1, 2)]
+
+    parts = found.again(placements((0, 1), found.partitions), two_rows, UNPLACED)
+    assert [shown(part) for part in parts] == [({1: "x"}, False), ({0: "x"}, True)]
 
 
 def test_of_a_task_with_several_producers_all_are_asked_about() -> None:
@@ -142,7 +157,7 @@ def test_rows_are_not_cut_for_partitions_without_those_that_have_some() -> None:
 
     found = FirstTry({(2, 0): _Stored(0, (7,))}, (0, 1, 2, 3))
     with pytest.raises(InvalidProducerEpoch):
-        next(found.again(earlier(found.partitions), none, UNPLACED))
+        next(found.again(placements(found.partitions, found.partitions), none, UNPLACED))
     assert tried == [(0, 1, 2, 3), (0, 1, 2)]
 
 
