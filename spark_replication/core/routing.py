@@ -96,8 +96,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
                 return command
         if partition in found.hidden:
             raise LeaderNotAvailable(
-                f"the state of {TopicPartition(topic, partition)} in ZooKeeper cannot be read: retry, and see what "
-                "spark-replication health says of it"
+                f"the state of {TopicPartition(topic, partition)} in ZooKeeper is being made, or cannot be read: "
+                "retry, and see what spark-replication health says of it"
             )
         known = in_ranges(found.numbers)
         raise UnknownTopicOrPartition(

@@ -118,6 +118,8 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     #: What the controller cannot read.
     unreadable_topics: tuple[str, ...] = ()
     unreadable_partitions: tuple[TopicPartition, ...] = ()
+    #: The partitions of `topics` that are assigned and have no state yet, or whose state somebody has removed.
+    unmade: tuple[TopicPartition, ...] = ()
 
 
 LOG_INFO_PARTITIONS_MAX = 2_000  # in one GetReplicaLogInfo

@@ -82,7 +82,8 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     refused: dict[int, tuple[BrokerId, ...]] = msgspec.field(default_factory=dict)
     #: What the disks of brokers have damaged, by partition. Only the controller says so.
     damaged: dict[int, dict[BrokerId, DiskDamage]] = msgspec.field(default_factory=dict)
-    #: Partitions of which there is no more to tell: their state in ZooKeeper could not be read (Z1).
+    #: Partitions of which there is no more to tell: their state in ZooKeeper could not be read (Z1), or is yet to be
+    #: made.
     hidden: tuple[PartitionNumber, ...] = ()
 
     @property

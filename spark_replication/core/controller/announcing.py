@@ -58,13 +58,15 @@ def announce(
         for broker, partitions in sorted(leader_and_isr.items())
     ]
     commands.extend(_stop_replica(cluster, stops))
+    told = {broker: _topics(cluster, partitions) | configured for broker, partitions in metadata.items()}
+    unmade = {topics: cluster.unmade(topics) for topics in {frozenset(each) for each in told.values()}}
     commands.extend(
         (
             broker,
             UpdateMetadata(
                 controller_epoch=cluster.controller_epoch,
                 partitions=partitions,
-                topics=_topics(cluster, partitions) | configured,
+                topics=told[broker],
                 brokers=cluster.registered,
                 deleted=deleted,
                 removed=tuple(removed),
@@ -72,6 +74,7 @@ def announce(
                 settings=settings if tells_settings or broker in everything else None,
                 unreadable_topics=tuple(sorted(cluster.unreadable.topics)),
                 unreadable_partitions=tuple(sorted(cluster.unreadable.partitions)),
+                unmade=unmade[frozenset(told[broker])],
             ),
         )
         for broker, partitions in sorted(metadata.items())

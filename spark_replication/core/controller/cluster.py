@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -400,6 +400,11 @@ class ClusterState:
     def assigned(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition in topic.state.partitions
+
+    def unmade(self, topics: Collection[str]) -> tuple[TopicPartition, ...]:
+        """The assigned partitions of these topics without a state, in order: new ones, and those whose state somebody
+        has removed. Cost: a look at every leaderless partition."""
+        return tuple(sorted(each for each in self.leaderless if each.topic in topics and each not in self.partitions))
 
     def replicas(self, partition: TopicPartition) -> tuple[BrokerId, ...]:
         return self.topics[partition.topic].state.partitions[partition.partition]

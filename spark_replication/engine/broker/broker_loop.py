@@ -140,6 +140,7 @@ class BrokerLoop:
         settings: Mapping[str, Scalar] | None,
         controller_epoch: int,
         unreadable: Unreadable = ALL_READ,
+        unmade: Iterable[TopicPartition] = (),
         clock_ahead_ms: int = 0,
     ) -> dict[str, str]:
         """Start what is assigned to this broker, as it was read from ZooKeeper after the registration (B1). What the
@@ -147,15 +148,16 @@ class BrokerLoop:
         nor quarantined: nobody here decides about it (Z1).
 
         `settings` are the cluster's. With None, those could not be read: the present settings stay, and a process that
-        has heard of none takes the ones that lose no record. clock_ahead_ms: of ZooKeeper's clock (core.replica.clock).
-        Returns the error code of each partition, NONE for one
-        that has started: a sick partition keeps no other from starting."""
+        has heard of none takes the ones that lose no record. unmade: the assigned partitions without a state.
+        clock_ahead_ms: of ZooKeeper's clock (core.replica.clock). Returns the error code of each partition, NONE for
+        one that has started: a sick partition keeps no other from starting."""
         with self._learning():
             if self.me != me:
                 self._resign_all()  # leaderships of an earlier registration are void, even if nobody has said so yet
             self._read_epoch(controller_epoch)
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
+            self.hidden.untold.update(unmade)
             self.refused.clear()  # every assigned partition is tried below
             was_believed, self.clock_ahead_ms = is_believed(self.clock_ahead_ms), clock_ahead_ms
             if is_believed(clock_ahead_ms) != was_believed:
@@ -352,6 +354,7 @@ class BrokerLoop:
                 self._configs.pop(topic, None)
                 self._forget(each for each in [*self._known, *self.hidden.untold] if each.topic == topic)
             self._forget(command.removed)
+            self.hidden.untold.update(command.unmade)
             return CommandAnswer(broker_epoch=me.epoch)
 
     def stop_replica(self, command: StopReplica) -> CommandAnswer:

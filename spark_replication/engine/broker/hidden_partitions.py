@@ -17,7 +17,8 @@ from spark_replication.model import TopicPartition
 class HiddenPartitions:
     def __init__(self) -> None:
         self._unreadable = ALL_READ
-        #: Those of which nobody has told since. Clients hear that they are there (TopicMetadata.hidden).
+        #: Those of which nobody has told since, and those that are assigned and have no state yet. Clients hear that
+        #: they are there (TopicMetadata.hidden).
         self.untold: set[TopicPartition] = set()
 
     @property

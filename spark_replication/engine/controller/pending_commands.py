@@ -38,6 +38,7 @@ class PendingCommands:
         self._replicas: dict[TopicPartition, PartitionCommand | StopPartition] = {}
         self._metadata: dict[TopicPartition, PartitionCommand] = {}
         self._removed: dict[TopicPartition, None] = {}
+        self._unmade: dict[TopicPartition, None] = {}
         self._deleted: dict[str, None] = {}
         self._configured: dict[str, None] = {}  # the topics whose settings go with the metadata
         self._topics: dict[str, TopicConfig] = {}
@@ -70,17 +71,24 @@ class PendingCommands:
         if command.complete:  # it names everything: metadata that waited is part of it, or over
             self._complete = True
             self._metadata, self._removed, self._deleted, self._configured = {}, {}, {}, {}
+            self._unmade = {}
         for topic in command.deleted:
             self._deleted[topic] = None
             self._configured.pop(topic, None)
             self._metadata = {found: known for found, known in self._metadata.items() if found.topic != topic}
             self._removed = {found: None for found in self._removed if found.topic != topic}
+            self._unmade = {found: None for found in self._unmade if found.topic != topic}
         for partition in command.removed:
             self._removed[partition] = None
             self._metadata.pop(partition, None)
+            self._unmade.pop(partition, None)
         for known in command.partitions:
             self._metadata[known.topic_partition] = known
             self._removed.pop(known.topic_partition, None)
+            self._unmade.pop(known.topic_partition, None)
+        for partition in command.unmade:
+            self._unmade[partition] = None
+            self._removed.pop(partition, None)
         self._unreadable = command.unreadable_topics, command.unreadable_partitions
         if command.settings is not None:
             self._settings = command.settings
@@ -139,6 +147,7 @@ class PendingCommands:
             settings=self._settings,
             unreadable_topics=self._unreadable[0],
             unreadable_partitions=self._unreadable[1],
+            unmade=tuple(self._unmade),
         )
         return [gone, news] if again else [news]
 

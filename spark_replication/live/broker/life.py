@@ -422,6 +422,7 @@ class BrokerLife:
             settings=None if read.unreadable.settings else read.settings.settings,
             controller_epoch=read.controller_epoch,
             unreadable=read.unreadable,
+            unmade=read.unmade,
             clock_ahead_ms=self._clock_ahead_ms(),
         )
         for partition, error in errors.items():

@@ -333,6 +333,7 @@ class BrokerProcess(Process):
                         settings=found.settings.settings,
                         controller_epoch=found.controller_epoch,
                         unreadable=found.unreadable,
+                        unmade=found.unmade,
                     )
             except ReplicationError as error:
                 return StepFailed(error)

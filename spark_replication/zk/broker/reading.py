@@ -37,6 +37,8 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     #: The epoch of the last controller that was elected; -1 if none ever was.
     controller_epoch: int
     unreadable: Unreadable
+    #: The assigned partitions without a state.
+    unmade: frozenset[TopicPartition]
 
 
 def read_assigned(
@@ -81,6 +83,7 @@ def read_all(reads: NodeReads) -> ClusterRead:
         settings=settings,
         controller_epoch=_controller_epoch(reads),
         unreadable=read.unreadable,
+        unmade=frozenset(wanted) - found.keys() - read.unreadable.partitions,
     )
 
 

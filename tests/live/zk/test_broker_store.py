@@ -294,6 +294,7 @@ def test_assignments_and_metadata_are_read_whole(
     assert leader.read_assigned(7) == ([], unreadable) == ([], ALL_READ)
     everything = leader.read_all()
     assert everything.partitions == commands
+    assert everything.unmade == {TopicPartition("bar", 0)}
     assert set(everything.topics) == {"foo", "bar"}
     assert everything.topic_ids == {"foo": "id-foo", "bar": "id-bar"}
     assert everything.brokers == leader.read_brokers()

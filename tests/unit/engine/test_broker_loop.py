@@ -92,6 +92,7 @@ class Story:
         settings_of_cluster: Mapping[str, Scalar] | None = MappingProxyType({}),
         controller_epoch: int = -1,
         unreadable: Unreadable = ALL_READ,
+        unmade: tuple[TopicPartition, ...] = (),
         clock_ahead_ms: int = 0,
     ) -> dict[str, str]:
         return self.loop.registered(
@@ -102,6 +103,7 @@ class Story:
             settings=settings_of_cluster,
             controller_epoch=controller_epoch,
             unreadable=unreadable,
+            unmade=unmade,
             clock_ahead_ms=clock_ahead_ms,
         )
 
@@ -843,6 +845,22 @@ def test_what_is_hidden_is_hidden_until_it_is_known_or_gone() -> None:
     story.loop.update_metadata(update(deleted=("foo",), number=9))
     story.loop.update_metadata(update(LED, number=10))
     assert hidden_of(story) == {"foo": ((0,), ())}
+
+
+def test_clients_are_told_of_a_partition_that_is_assigned_and_not_made_yet() -> None:
+    """A topic of thousands of partitions is made in pieces. Keys would go elsewhere after each of them."""
+    story = Story()
+    story.registered(LED, unmade=(FOO_1,))
+    assert hidden_of(story) == {"foo": ((0, 1), (1,))}
+    story.loop.update_metadata(update(FOLLOWED))
+    assert hidden_of(story) == {"foo": ((0, 1), ())}
+    whole = update(LED, complete=True, topics={"foo": CONFIGS["foo"]})
+    story.loop.update_metadata(replace(whole, unmade=(FOO_1,), number=2))
+    assert hidden_of(story) == {"foo": ((0, 1), (1,))}, "somebody has removed its state"
+    story.loop.update_metadata(update(LED, removed=(FOO_1,), number=3))
+    assert hidden_of(story) == {"foo": ((0,), ())}
+    story.loop.update_metadata(replace(update(LED), unmade=(FOO_1,), number=4))
+    assert hidden_of(story) == {"foo": ((0, 1), (1,))}
 
 
 def test_a_topic_of_which_no_partition_can_be_read_is_not_told_of() -> None:

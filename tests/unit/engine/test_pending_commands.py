@@ -55,6 +55,10 @@ def metadata(
     )
 
 
+def unmade(*partitions: TopicPartition, of: UpdateMetadata) -> UpdateMetadata:
+    return replace(of, unmade=partitions)
+
+
 def configured(topic: str) -> UpdateMetadata:
     return UpdateMetadata(controller_epoch=1, partitions=(), topics={topic: CONFIG}, brokers={})
 
@@ -88,6 +92,14 @@ def of_cluster(retention_ms: int, *partitions: PartitionCommand) -> UpdateMetada
         ([metadata(OLD), metadata(removed=(FOO,))], [UpdateMetadata(
             controller_epoch=1, partitions=(), topics={"foo": CONFIG}, brokers={}, removed=(FOO,))]),
         ([metadata(removed=(FOO, FOO_1)), metadata(NEW)], [metadata(NEW, removed=(FOO_1,))]),
+        # A partition that is not made yet is told of until it is made, or goes.
+        ([unmade(FOO_1, of=metadata(OLD)), metadata(NEW)], [unmade(FOO_1, of=metadata(NEW))]),
+        ([unmade(FOO_1, of=metadata(OLD)), metadata(OTHER)], [metadata(OLD, OTHER)]),
+        ([unmade(FOO_1, of=metadata(OLD)), metadata(removed=(FOO_1,))], [metadata(OLD, removed=(FOO_1,))]),
+        ([metadata(OLD, removed=(FOO_1,)), unmade(FOO_1, of=metadata(NEW))], [unmade(FOO_1, of=metadata(NEW))]),
+        ([unmade(FOO_1, of=metadata(OLD)), replace(metadata(NEW), complete=True)],
+         [replace(metadata(NEW), complete=True)]),
+        ([unmade(FOO_1, of=metadata(OLD)), metadata(deleted=("foo",))], [metadata(deleted=("foo",))]),
         # A topic that is deleted takes along what was to be told of it.
         ([metadata(OLD, removed=(FOO_1,)), metadata(deleted=("foo",))], [metadata(deleted=("foo",))]),
         # Made again, it is told of after it is forgotten.

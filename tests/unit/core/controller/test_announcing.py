@@ -11,6 +11,7 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import BrokerDeathReported, Requested, TookOver
 from spark_replication.core.controller.plan import BrokersMoved, Cause, DeletePartitions, Elect, PartitionsChanged, Stop
 from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import (
     GetReplicaLogInfo,
     LeaderAndIsr,
@@ -47,6 +48,7 @@ def leader_and_isr(known: ClusterState, *partitions: PartitionCommand, init: boo
 
 
 def metadata(known: ClusterState, *partitions: PartitionCommand, complete: bool = False) -> UpdateMetadata:
+    """Whoever is told of foo is told that it has another partition, which is not made yet."""
     topics = {each.topic: CONFIGS[each.topic] for each in partitions}
     return UpdateMetadata(
         controller_epoch=1,
@@ -55,6 +57,7 @@ def metadata(known: ClusterState, *partitions: PartitionCommand, complete: bool 
         brokers=known.registered,
         complete=complete,
         settings=known.stored_settings.settings if complete else None,
+        unmade=(NEW,) if "foo" in topics else (),
     )
 
 
@@ -97,9 +100,24 @@ def test_where_nothing_changed_nobody_is_told(cause: Cause) -> None:
     assert announce(well(1, 2), cause, []) == []
 
 
-def test_what_was_never_made_is_not_told_with_what_changed() -> None:
+def test_what_was_never_made_has_no_state_to_tell_and_is_there() -> None:
+    """Else keys of the topic would go elsewhere until it is made, and who reads all of it would miss its rows."""
     known = well(1)
     assert announce(known, PartitionsChanged((FOO, NEW)), []) == [(1, metadata(known, FOO_0))]
+    known.apply_partition(NEW, StoredPartition(state(3, [2, 3]), 0, 0))
+    made = command(state(3, [2, 3]), 0, replicas=(3, 2), partition=NEW)
+    assert announce(known, Elect(), [NEW]) == [(1, replace(metadata(known, made), unmade=()))]
+
+
+def test_whose_state_somebody_has_removed_is_there() -> None:
+    known = well(1)
+    assert known.apply_gone(FOO)
+    *_, (broker, told) = announce(known, TookOver(), [])
+    assert (broker, told) == (1, replace(metadata(known, BAR_0, complete=True), unmade=()))
+    known = well(1)
+    assert known.apply_gone(BAR)
+    *_, (_, told) = announce(known, TookOver(), [])
+    assert told == metadata(known, FOO_0, complete=True)
 
 
 @pytest.mark.parametrize("hidden", [Unreadable(partitions=frozenset({FOO})), Unreadable(topics=frozenset({"foo"}))])
@@ -183,7 +201,7 @@ def test_settings_are_news_though_no_partition_changed(
 ) -> None:
     known = well(1)
     known.apply_settings(ClusterSettings(settings={"retention.ms": 5}))
-    told = replace(metadata(known), topics=topics, settings=of_cluster)
+    told = replace(metadata(known), topics=topics, settings=of_cluster, unmade=(NEW,) if "foo" in topics else ())
     assert announce(known, Requested(asked=asked), []) == [(1, told)]
 
 
