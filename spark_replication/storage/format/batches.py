@@ -44,7 +44,6 @@ from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.process.logs import log_mistake
 from spark_replication.storage.format.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
 from spark_replication.storage.format.ipc_message import is_plain_batch
-from spark_replication.storage.format.row_digest import row_digest
 from spark_replication.storage.format.soundness import places_of_views, require_shown, require_sound_nulls
 
 SCHEMAS_REMEMBERED = 1_000
@@ -63,7 +62,10 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The schema that a topic created with `schema` has: dictionary types give way to the types of their values. Raises
     InvalidRequest for what no topic can have."""
     require_shown(schema)
-    fields = [field.with_type(_decoded(field.type)) for field in schema]
+    try:
+        fields = [field.with_type(_decoded(field.type)) for field in schema]
+    except (pa.ArrowException, ValueError) as error:  # it came by the wire, and nobody could make it here
+        raise InvalidRequest(f"there is no such schema: {error}") from error
     for field in fields:
         if _holds_dictionary(field.type):
             raise InvalidRequest(f"column {field.name!r} holds a dictionary within {field.type}: use its value type")
@@ -164,6 +166,12 @@ def _first_columns(schema: pa.Schema, count: int) -> pa.Schema:
     return pa.schema(list(schema)[:count], metadata=schema.metadata)
 
 
+def _digest(stored: pa.RecordBatch) -> int:
+    from spark_replication.storage.format.row_digest import row_digest  # needs numpy, which a client does without
+
+    return row_digest(stored)
+
+
 def prepare(
     batch: pa.RecordBatch,
     topic: TopicSchema,
@@ -180,7 +188,7 @@ def prepare(
     try:
         stored = _checked(batch, topic, batch_bytes_max)
         message = stored.serialize() if compression == "none" else _compressed(stored, compression)
-        digest = row_digest(stored) if any_order else 0
+        digest = _digest(stored) if any_order else 0
     except ReplicationError:
         raise
     except Exception as error:  # pyarrow's wrappers raise what they like: nothing is appended yet
@@ -466,7 +474,8 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_decoded(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_decoded(kind.key_type), _decoded(kind.item_type), keys_sorted=kind.keys_sorted)
+        fields = (each.with_type(_decoded(each.type)) for each in (kind.key_field, kind.item_field))
+        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(_decoded(kind.value_type)), kind.list_size)
     if pa.types.is_large_list(kind):
