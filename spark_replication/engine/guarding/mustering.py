@@ -17,6 +17,7 @@ Spark thinks of it.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
@@ -84,6 +85,8 @@ class FleetMemory:
     def __init__(self) -> None:
         #: The last report on each broker, and when it came.
         self.reports: dict[BrokerId, tuple[Guarding, float]] = {}
+        #: When the first report on it came, after BEGUN_S or more without one.
+        self.begun_s: dict[BrokerId, float] = {}
         #: The brokers whose directories are on each host, as guardians there have found them.
         self.found: dict[str, frozenset[BrokerId]] = {}
         #: The host that each broker was last registered from: its guardian may be gone before it could say so.
@@ -210,6 +213,9 @@ class Mustering:
         now_s = self._now_s()
         submission.reports[report.guardian] = report, now_s
         if report.broker_id is not None:
+            _, before_s = self.memory.reports.get(report.broker_id, (report, -math.inf))
+            if before_s < now_s - BEGUN_S:
+                self.memory.begun_s[report.broker_id] = now_s
             self.memory.reports[report.broker_id] = report, now_s
         order: Order = "leave" if submission.gathers_again else self.order
         return GuardingAnswer(order=order, keep=submission.keep.get(report.guardian, ()))
@@ -255,7 +261,7 @@ class Mustering:
         """The number of guardians to submit, once it is clear how many there can be."""
         if self._awaits_since_s is None:
             self._awaits_since_s, self._settle_s = self._now_s(), SETTLE_S
-        guardians = guardians_for(self._brokers, self.slots, len(self.known or ()))
+        guardians = guardians_for(self._brokers, self.slots, len(self._ever_known()))
         waited_s = self._now_s() - self._awaits_since_s
         if not guardians:
             self._settle_s = min(max(SETTLE_S, waited_s), SETTLE_S_MAX)
@@ -383,12 +389,14 @@ class Mustering:
         for broker, (_, at_s) in self.memory.reports.copy().items():
             if broker not in known and at_s < since_s:
                 self.memory.reports.pop(broker, None)
+                self.memory.begun_s.pop(broker, None)
 
     def _ever_known(self) -> list[BrokerId]:
-        """The brokers that the controller knows, and those that guardians have begun to start a moment ago, which may
-        not have registered yet."""
+        """The brokers that the controller needs, and those that guardians have begun to start a moment ago, which may
+        not have registered yet. One that they have reported for longer has registered: if the controller does not need
+        it, it is left to the end of its lease."""
         since_s = self._now_s() - BEGUN_S
-        begun = {broker for broker, (_, at_s) in self.memory.reports.copy().items() if at_s >= since_s}
+        begun = {broker for broker, at_s in self.memory.begun_s.copy().items() if at_s >= since_s}
         return sorted(begun | (self.known or {}).keys())
 
     def _placement(self) -> Placement:

@@ -379,6 +379,27 @@ def test_a_broker_that_has_begun_counts_as_known_before_it_has_registered() -> N
     assert [each.known for each in story.submitted] == [[], [1, 2, 3]]
 
 
+def test_a_broker_that_nobody_needs_is_let_go_once_it_had_the_time_to_register() -> None:
+    """Else guardians that gather often would take it up each time, in the place of one that is needed."""
+    story = Story(5)
+    story.passes(BEGUN_S / 2)
+    story.known = {2: registered("host"), 3: registered("host"), 4: registered("host")}
+    story.submitted[-1].ended(StartFailed("an executor was lost"))
+    story.passes(2)
+    assert (story.submitted[-1].known, story.sizes()) == ([1, 2, 3, 4], [3, 4]), "a guardian for each"
+    story.passes(BEGUN_S / 2)
+    story.submitted[-1].ended(StartFailed("an executor was lost"))
+    story.passes(2)
+    assert story.submitted[-1].known == [2, 3, 4]
+    story.silent = True
+    story.passes(BEGUN_S)
+    story.silent = False
+    story.look()
+    story.submitted[-1].ended(StartFailed("an executor was lost"))
+    story.passes(2)
+    assert story.submitted[-1].known == [1, 2, 3, 4], "somebody has begun it again"
+
+
 def test_all_that_guardians_have_begun_on_a_host_is_looked_for_there() -> None:
     """Each has looked before the others began theirs. Else a broker is taken for lost, and its host for looked at."""
     story = Story(3)
