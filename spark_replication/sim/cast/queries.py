@@ -2,9 +2,9 @@
 and goes where its first try went (`engine.client.repeating`).
 
 A query has tasks. All tasks of a micro-batch finish before the next micro-batch begins. A task may be tried again, or
-beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or after longer than brokers
-remember other producers. It plans with the partitions that there are by then. Some of the attempts that nobody waits
-for go on.
+beside another attempt of it. After some attempts that fail the query does, and somebody starts it again. A restarted
+driver may repeat the whole micro-batch: at once, or after longer than brokers remember other producers. It plans with
+the partitions that there are by then. Some of the attempts that nobody waits for go on.
 
 A query whose checkpoint was restored from a copy plans its micro-batch anew, with other rows, as many as before. Where
 the rows of before are stored, brokers must refuse these. Another query begins then, with a checkpoint of its own.
@@ -14,6 +14,7 @@ A job's tasks make an append of each row, and are repeated under the same writeI
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import NamedTuple
@@ -49,6 +50,7 @@ ENDED_MS = 200  # so long after a task has ended nothing of it is on its way
 ASKS_MS = 900  # so long a task asks what is stored
 SPECULATES = 0.02  # at a tick
 STARTS_AGAIN = 0.02
+FAILURES_MAX = 4  # of a task, as Spark has it by default
 REPEATS = 0.3  # a finished micro-batch
 STAYS_AWAY = 0.3  # for long, before it repeats
 GOES_ON = 0.5
@@ -275,6 +277,8 @@ class Query(Client):
         self._used: set[int] = set()
         #: The unfinished tasks, with the attempts at each.
         self._left: dict[Task, list[Attempt]] = {}
+        #: How many attempts at each task of this micro-batch have failed.
+        self._failures: Counter[int] = Counter()
         #: The rows of all finished batches, and the topic that they are in.
         self.stored: set[bytes] = set()
         self.topic_id = ""
@@ -377,7 +381,8 @@ class Query(Client):
 
     def _go_on(self) -> None:
         """Go on with a batch: try again, speculate, or start the driver again."""
-        if self.world.chance(STARTS_AGAIN):
+        has_failed = max(self._failures.values(), default=0) >= FAILURES_MAX
+        if has_failed or self.world.chance(STARTS_AGAIN):
             self.world.counts["query_started_again"] += 1
             self._start_again(self.world.between(*AGAIN_MS))
             return
@@ -390,6 +395,7 @@ class Query(Client):
         for attempts in self._left.values():
             self._let_go(attempts)
         self._left = {}
+        self._failures.clear()
 
     def _let_go(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -408,6 +414,8 @@ class Query(Client):
                 self._is_refused |= attempt.is_refused and (bool(self._restored) or self.has_lost_partitions)
                 if attempt.is_written:
                     self._through(task)
+                else:
+                    self._failures[task.number] += 1
 
         attempt = Attempt(self._attempts, task, self, done)
         self._left[task].append(attempt)
@@ -418,6 +426,7 @@ class Query(Client):
         self.stored.update(task.rows)
         if self._left:
             return
+        self._failures.clear()
         self.world.counts["query_batches"] += 1
         if not self._repeats and self.world.chance(REPEATS):
             stays_away = not self._are_jobs and self.world.chance(STAYS_AWAY)
