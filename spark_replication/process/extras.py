@@ -10,6 +10,7 @@ from spark_replication.errors import NotInstalled
 
 #: The extra to name where a module is missing. A package that several of them bring stands with the smallest.
 EXTRA_OF = {
+    "numpy": "spark",
     "pandas": "spark",
     "delta": "spark",
     "deltalake": "delta",

@@ -21,7 +21,7 @@ from spark_replication.admin.cli.log_files import (
 )
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.directory.stored_log import bases_in
-from spark_replication.storage.log.segment import DATA, INDEX
+from spark_replication.storage.log.segment_files import DATA, INDEX
 
 SHOWN_MAX = 1_000
 

@@ -19,7 +19,7 @@ from spark_replication.storage.disk.files import LocalFiles
 from spark_replication.storage.format.index import ENTRY_BYTES, IndexEntry, decode_entries
 from spark_replication.storage.log.epochs_file import EPOCHS_FILE, read_epochs
 from spark_replication.storage.log.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
-from spark_replication.storage.log.segment import DATA, INDEX, index_path
+from spark_replication.storage.log.segment_files import DATA, INDEX, index_path
 
 _FILES = LocalFiles(open_files_max=1)
 

@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.mirror.tables.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import key_bytes, places_of
 from spark_replication.model import TopicPartition
 
 PARTITION = "_partition"  # the column in which a row names its partition
@@ -28,43 +27,45 @@ class Placing:
 
     def __init__(self, topic: str, partitions: Sequence[int], by: Sequence[str], turn: int) -> None:
         self._topic = topic
-        self._partitions = np.array(sorted(partitions))
+        self._partitions = sorted(partitions)
         self._by = list(by)
-        self._of_turn = int(self._partitions[turn % len(self._partitions)])
+        self._of_turn = self._partitions[turn % len(self._partitions)]
 
     def parts(self, batch: pa.RecordBatch, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of each partition, in their order. `stored` has the rows of `batch` as they go into the log."""
         if not batch.num_rows:
             return
-        targets = self._targets(batch)
-        if targets is None:
-            yield self._of_turn, stored
-            return
-        order = np.argsort(targets, kind="stable")
-        columns = [_taken(column, pa.array(order)) for column in stored.columns]
-        sorted_rows = pa.RecordBatch.from_arrays(columns, schema=stored.schema)
-        found, firsts = np.unique(targets[order], return_index=True)
-        for target, first, end in zip(found.tolist(), firsts.tolist(), [*firsts.tolist()[1:], len(order)], strict=True):
-            yield target, sorted_rows.slice(first, end - first)
-
-    def _targets(self, batch: pa.RecordBatch) -> numpy.typing.NDArray[np.int64] | None:
         if self._by:
             columns = [batch.column(name) for name in self._by]
             key = columns[0] if len(columns) == 1 else pa.StructArray.from_arrays(columns, names=self._by)
-            return np.take(self._partitions, crc32_of(key_bytes(key)) % len(self._partitions))
-        if PARTITION not in batch.schema.names:
-            return None
-        named = batch.column(PARTITION)
-        if named.null_count:
-            raise InvalidRequest(f"{named.null_count} rows have no {PARTITION}: give each the number of a partition")
-        targets: numpy.typing.NDArray[np.int64] = named.to_numpy(zero_copy_only=False).astype(np.int64)
-        others = np.setdiff1d(targets, self._partitions)
-        if len(others):
+            for place, rows in _runs(places_of(key_bytes(key), len(self._partitions)), stored):
+                yield self._partitions[place], rows
+        elif PARTITION in batch.schema.names:
+            yield from _runs(self._named(batch.column(PARTITION)), stored)
+        else:
+            yield self._of_turn, stored
+
+    def _named(self, column: pa.Array) -> pa.Array:
+        if column.null_count:
+            raise InvalidRequest(f"{column.null_count} rows have no {PARTITION}: give each the number of a partition")
+        others = sorted(set(pc.unique(column).to_pylist()) - set(self._partitions))
+        if others:
             raise InvalidRequest(
-                f"{PARTITION} is {others[:5].tolist()} in some rows, and {self._topic} has the partitions "
-                f"{self._partitions.tolist()}: name these"
+                f"{PARTITION} is {others[:5]} in some rows, and {self._topic} has the partitions {self._partitions}: "
+                "name these"
             )
-        return targets
+        return column
+
+
+def _runs(of_rows: pa.Array, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each of these values, in their order."""
+    order = pc.array_sort_indices(of_rows)  # of equal ones, the first comes first
+    columns = [_taken(column, order) for column in stored.columns]
+    rows = pa.RecordBatch.from_arrays(columns, schema=stored.schema)
+    runs = pc.run_end_encode(of_rows.take(order))
+    ends = runs.run_ends.to_pylist()
+    for value, first, end in zip(runs.values.to_pylist(), [0, *ends], ends, strict=False):
+        yield value, rows.slice(first, end - first)
 
 
 def _taken(column: pa.Array, order: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ from spark_replication.client.reading.log_batch import LogBatch, log_batches
 from spark_replication.core.replica.read_start import asked_start
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import NamedOffset, Offset
-from spark_replication.storage.directory.local_files import partition_of_folder
+from spark_replication.storage.directory.replica_folder import partition_of_folder
 from spark_replication.storage.directory.stored_log import StoredLog
 
 

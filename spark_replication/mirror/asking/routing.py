@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
@@ -12,7 +11,7 @@ from spark_replication.errors import InvalidRequest, StorageFailed, UnknownTopic
 from spark_replication.mirror.asking.load import UNREADABLE, read_table, reason_of
 from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.mirror.tables.brokers import BROKERS
-from spark_replication.mirror.tables.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import key_bytes, places_of
 from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.model import BrokerId, Epoch
 
@@ -45,8 +44,8 @@ class LeaderTable:
 
     def partition_of(self, topic: str, keys: pa.Array) -> pa.Array:
         """The partition of each key, as Producer.send chooses it for the same `key_bytes`."""
-        numbers = np.array(list(self._partitions(topic)), np.int32)
-        return pa.array(numbers[crc32_of(key_bytes(keys)) % len(numbers)])
+        numbers = pa.array(self._partitions(topic), pa.int32())
+        return numbers.take(places_of(key_bytes(keys), len(numbers)))
 
     def route(self, topic: str, partition: int) -> Leader | None:
         """The leader of a partition; None if none has confirmed yet that it leads. Any broker knows as soon as one

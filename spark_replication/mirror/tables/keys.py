@@ -9,9 +9,8 @@ Any other bytes lead to another partition: a producer that sends by such a key m
 from __future__ import annotations
 
 import zlib
+from array import array
 
-import numpy as np
-import numpy.typing
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,14 +49,14 @@ def key_bytes(keys: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*columns, pa.scalar(SEPARATOR, pa.large_binary()))
 
 
-def crc32_of(keys: pa.Array) -> numpy.typing.NDArray[np.uint32]:
-    """The CRC-32 of each, as `core.routing` and Spark's crc32() compute it. Arrow has none, so it is computed once for
-    each distinct key, in a loop written in C."""
+def places_of(keys: pa.Array, partitions: int) -> pa.Array:
+    """The place of each of these bytes among so many partitions in ascending order: by CRC-32, as `core.routing` and
+    Spark's crc32() compute it. Arrow has none, so it is computed once for each distinct key, in a loop written in C."""
     distinct = keys.dictionary_encode()
-    values = distinct.dictionary
-    found = np.fromiter(map(zlib.crc32, values.to_pylist()), np.uint32, len(values))
-    crcs: numpy.typing.NDArray[np.uint32] = found[distinct.indices.to_numpy(zero_copy_only=False)]
-    return crcs
+    words = pa.py_buffer(array("I", map(zlib.crc32, distinct.dictionary.to_pylist())))
+    crcs = pa.Array.from_buffers(pa.uint32(), len(distinct.dictionary), [None, words])
+    count = pa.scalar(partitions, pa.uint32())
+    return pc.subtract(crcs, pc.multiply(pc.divide(crcs, count), count)).take(distinct.indices)
 
 
 def _bytes_of_column(column: pa.Array) -> pa.Array:

@@ -24,8 +24,8 @@ from spark_replication.storage.format.index import (
     entry_at,
     number_and_digest,
 )
-from spark_replication.storage.log.recovery import read_log_start
-from spark_replication.storage.log.segment import DATA, INDEX, segment_bases
+from spark_replication.storage.log.log_start import read_log_start
+from spark_replication.storage.log.segment_files import DATA, INDEX, segment_bases
 from spark_replication.storage.log.segment_memory import SegmentMemory
 
 Replica = tuple[TopicPartition, str]  # with the topic_id

@@ -10,7 +10,6 @@ Other names are left alone. Nothing here deletes a replica that is not in quaran
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,19 +19,12 @@ from spark_replication.errors import InvalidRequest, StorageFailed
 from spark_replication.messages.commands import PutAside
 from spark_replication.model import ReplicaOf, TopicPartition
 from spark_replication.storage.directory.quarantine import Quarantine
+from spark_replication.storage.directory.replica_folder import REPLICA_FOLDER
 from spark_replication.storage.disk.files import Files
 from spark_replication.storage.log.high_watermarks import HighWatermarks
 from spark_replication.storage.log.partition_log import PartitionLog
 from spark_replication.storage.log.recovery import RecoveryReport, WholeLog, recover
 from spark_replication.storage.log.segment_memory import SegmentMemory
-
-_REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^.]+)")
-
-
-def partition_of_folder(name: str) -> TopicPartition:
-    """The partition of a replica's folder. A copy may have any name, which stands for the topic then."""
-    match = _REPLICA_FOLDER.fullmatch(name)
-    return TopicPartition(name, 0) if match is None else TopicPartition.parse(match["partition"])
 
 
 class LocalLogs:
@@ -101,13 +93,13 @@ class LocalLogs:
             names = self._folders_in(self._directory)
         except OSError as error:
             raise StorageFailed(f"{self._directory} cannot be read: {error}. Repair the disk") from error
-        matches = [match for name in names if (match := _REPLICA_FOLDER.fullmatch(name))]
+        matches = [match for name in names if (match := REPLICA_FOLDER.fullmatch(name))]
         return [(TopicPartition.parse(match["partition"]), match["topic_id"]) for match in matches]
 
     def folder(self, partition: TopicPartition, topic_id: str) -> Path:
         """The folder of a replica, whether or not it is there."""
         name = f"{partition}.{topic_id}"
-        match = _REPLICA_FOLDER.fullmatch(name)
+        match = REPLICA_FOLDER.fullmatch(name)
         # A name that would not be found again, or that leaves the directory, must not be made.
         if "/" in name or match is None or (match["partition"], match["topic_id"]) != (str(partition), topic_id):
             raise InvalidRequest(f"{name!r} cannot name a replica's folder")
@@ -138,7 +130,7 @@ class LocalLogs:
                 until_ms=at_ms + unasked_delay_ms,
             )
             for name, path, at_ms in found
-            if (match := _REPLICA_FOLDER.fullmatch(name))
+            if (match := REPLICA_FOLDER.fullmatch(name))
         ]
 
     def delete_quarantined(self, *, asked_delay_ms: int, unasked_delay_ms: int, now_ms: int) -> list[str]:

@@ -1,4 +1,5 @@
-"""Where a replica's files are, told so that a reader on the same host finds the very same folder there, or nothing.
+"""A replica's folder: its name, and where it is, told so that a reader on the same host finds the very same folder
+there, or nothing.
 
 A path alone may name an old copy on another host, or a folder of a container. Within one boot of one kernel, a device
 number names one file system, and an inode number one folder in it. A folder of another user than the broker's is not
@@ -7,12 +8,22 @@ the broker's, whoever says so.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 from spark_replication.messages.ranges import ReplicaFolder
+from spark_replication.model import TopicPartition
+
+REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^.]+)")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def partition_of_folder(name: str) -> TopicPartition:
+    """The partition of a replica's folder. A copy may have any name, which stands for the topic then."""
+    match = REPLICA_FOLDER.fullmatch(name)
+    return TopicPartition(name, 0) if match is None else TopicPartition.parse(match["partition"])
 
 
 def replica_folder(path: Path) -> ReplicaFolder | None:

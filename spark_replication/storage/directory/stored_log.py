@@ -38,18 +38,19 @@ from spark_replication.storage.format.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
     IndexEntry,
-    as_array,
     count_below,
     count_to,
     decode_entries,
     entry_at,
+    field_of_each,
+    last_offset_at,
     place_of_offset,
     place_of_time,
     whole_prefix,
 )
 from spark_replication.storage.log.high_watermarks import read_high_watermarks
-from spark_replication.storage.log.recovery import read_log_start
-from spark_replication.storage.log.segment import data_path, index_path, segment_bases
+from spark_replication.storage.log.log_start import read_log_start
+from spark_replication.storage.log.segment_files import data_path, index_path, segment_bases
 
 RUN_BYTES = 4 << 20  # of data that is taken at a time
 
@@ -150,19 +151,22 @@ class StoredSegment:
 
     def _slices(self, first: int, beyond: int, *, bytes_max: int) -> Iterator[LogSlice]:
         """The entries from `first` to below `beyond`, with their data, in slices of at least one entry each."""
-        entries = as_array(self._index)
-        ends = entries["position"] + entries["bytes"]
+
+        def end_at(place: int) -> int:
+            entry = entry_at(self._index, place)
+            return entry.position + entry.bytes
+
         with self._data() as data:
             while first < beyond:
-                position = int(entries["position"][first])
-                fitting = int(ends[first:beyond].searchsorted(position + bytes_max, side="right"))
+                start = entry_at(self._index, first)
+                fitting = bisect_right(range(first, beyond), start.position + bytes_max, key=end_at)
                 after = first + max(1, fitting)
                 yield LogSlice(
-                    first_offset=int(entries["base_offset"][first]),
-                    next_offset=int(entries["last_offset"][after - 1]) + 1,
+                    first_offset=start.base_offset,
+                    next_offset=last_offset_at(self._index, after - 1) + 1,
                     segment_base=self.base,
                     entries=self._index[first * ENTRY_BYTES : after * ENTRY_BYTES],
-                    data=data(position, int(ends[after - 1]) - position),
+                    data=data(start.position, end_at(after - 1) - start.position),
                 )
                 first = after
 
@@ -196,18 +200,21 @@ class StoredSegment:
 
 def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa.RecordBatch]:
     """The batches of a slice. Raises CorruptLog unless they fill it, each with as many rows as its entry says."""
-    entries = as_array(records.entries)
     source = pa.BufferReader(pa.py_buffer(records.data))
     messages = pa.ipc.MessageReader.open_stream(source)
     where = f"a batch from offset {records.first_offset} to {records.next_offset - 1}"
     try:
-        batches = [pa.ipc.read_record_batch(messages.read_next_message(), schema) for _ in range(len(entries))]
+        batches = [
+            pa.ipc.read_record_batch(messages.read_next_message(), schema)
+            for _ in range(len(records.entries) // ENTRY_BYTES)
+        ]
         if validate:
             for batch in batches:
                 batch.validate()
     except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
         raise CorruptLog(f"{where} does not parse: {error}") from error
-    rows = (entries["last_offset"] - entries["base_offset"] + 1).tolist()
+    spans = zip(*(field_of_each(records.entries, name) for name in ("base_offset", "last_offset")), strict=True)
+    rows = [last - base + 1 for base, last in spans]
     if source.tell() != len(records.data) or [batch.num_rows for batch in batches] != rows:
         raise CorruptLog(f"{where} is not as long as its entry says")
     return batches
@@ -372,10 +379,9 @@ def _read_high_watermark(files: Files, folder: Path) -> Offset:
 
 
 def _columns(records: LogSlice) -> Iterator[list[int]]:
-    """Base offset, last offset, epoch and timestamp of each batch, decoded at once: one entry at a time would cost as
-    much as a small batch."""
-    entries = as_array(records.entries)
-    return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
+    """Base offset, last offset, epoch and timestamp of each batch."""
+    names = ("base_offset", "last_offset", "leader_epoch", "timestamp_ms")
+    return (field_of_each(records.entries, name) for name in names)
 
 
 #: Makes of a stored batch what is shown of it, in pieces.

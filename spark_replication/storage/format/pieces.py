@@ -9,7 +9,8 @@ import numpy
 
 from spark_replication.messages.ranges import Piece
 from spark_replication.model import Offset
-from spark_replication.storage.format.index import as_array, count_to, place_of_offset
+from spark_replication.storage.format.entry_arrays import as_array
+from spark_replication.storage.format.index import count_to, place_of_offset
 
 PIECES_MAX = 10_000
 

@@ -58,11 +58,8 @@ from spark_replication.storage.format.index import (
 from spark_replication.storage.format.pieces import cut
 from spark_replication.storage.log.leftover import Leftover
 from spark_replication.storage.log.log_flush import LogFlush
-from spark_replication.storage.log.recovery import (
-    RecoveryReport,
-    WholeLog,
-    save_log_start,
-)
+from spark_replication.storage.log.log_start import save_log_start
+from spark_replication.storage.log.recovery import RecoveryReport, WholeLog
 from spark_replication.storage.log.segment import Segment
 
 PRODUCERS_FILE = "producers.msgpack"

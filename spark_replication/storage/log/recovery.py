@@ -21,28 +21,22 @@ import msgspec
 
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptState, StorageFailed
-from spark_replication.model import Offset, Value, decode, encode
+from spark_replication.model import Offset
 from spark_replication.storage.disk.failed_sync import read_failed_sync
 from spark_replication.storage.disk.files import Files
-from spark_replication.storage.disk.state_files import BESIDE, read_checked, write_checked
+from spark_replication.storage.disk.state_files import BESIDE
 from spark_replication.storage.format.index import (
     ENTRY_BYTES,
 )
 from spark_replication.storage.log.cuts import CUT_FILE, Cuts
 from spark_replication.storage.log.epochs_file import EPOCHS_FILE, EpochsFile
 from spark_replication.storage.log.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks
+from spark_replication.storage.log.log_start import LOG_START_FILE, read_log_start, save_log_start
 from spark_replication.storage.log.recovery_point import RecoveryPoint
 from spark_replication.storage.log.scanning import Scan, scan_all
-from spark_replication.storage.log.segment import Segment, cut_files, remove_files, segment_bases
+from spark_replication.storage.log.segment import Segment, cut_files, remove_files
+from spark_replication.storage.log.segment_files import segment_bases
 from spark_replication.storage.log.segment_memory import SegmentMemory
-
-LOG_START_FILE = "log_start.json"
-
-
-class LogStart(Value, frozen=True, kw_only=True):
-    """log_start.json."""
-
-    offset: int
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,19 +249,6 @@ def _segment(folder: Path, scan: Scan, files: Files, memory: SegmentMemory) -> S
         files=files,
         memory=memory,
     )
-
-
-def read_log_start(files: Files, folder: Path) -> Offset:
-    """The start of the log; 0 if it was never trimmed, since then there is no such file."""
-    path = folder / LOG_START_FILE
-    data = read_checked(path, files)
-    return decode(data, LogStart, str(path)).offset if data is not None else 0
-
-
-def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
-    """Bring the log's start to the disk before this returns: what lies below is removed next."""
-    value = encode(LogStart(offset=offset))
-    files.with_reserve(lambda: write_checked(folder / LOG_START_FILE, value, durable=True, files=files))
 
 
 def _cut(files: Files, folder: Path, scan: Scan) -> None:

@@ -15,16 +15,9 @@ from spark_replication.errors import CorruptLog
 from spark_replication.model import Offset
 from spark_replication.storage.disk.files import Files
 from spark_replication.storage.format.batches import schema_from_bytes
-from spark_replication.storage.format.index import (
-    ENTRY_BYTES,
-    NO_TIMESTAMP,
-    Entries,
-    Prefix,
-    as_array,
-    continues,
-    whole_prefix,
-)
-from spark_replication.storage.log.segment import data_path, index_path
+from spark_replication.storage.format.entry_arrays import Entries, as_array, continues
+from spark_replication.storage.format.index import ENTRY_BYTES, NO_TIMESTAMP, Prefix, whole_prefix
+from spark_replication.storage.log.segment_files import data_path, index_path
 
 _READ_BYTES = 8 << 20
 

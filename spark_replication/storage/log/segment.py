@@ -13,8 +13,6 @@ Rules:
 from __future__ import annotations
 
 import errno
-import re
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from crc32c import crc32c
 from spark_replication.model import Offset
 from spark_replication.ports import DamagedBatch, LogSlice, Records, StoredSlice
 from spark_replication.storage.disk.files import Files
+from spark_replication.storage.format.entry_arrays import newest_of_producers
 from spark_replication.storage.format.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
@@ -31,29 +30,13 @@ from spark_replication.storage.format.index import (
     count_to,
     entry_at,
     last_offset_at,
-    newest_of_producers,
     place_of_offset,
     place_of_time,
     timestamp_max_at,
 )
 from spark_replication.storage.format.pieces import Batches, batches_between
+from spark_replication.storage.log.segment_files import data_path, index_path
 from spark_replication.storage.log.segment_memory import SegmentMemory
-
-DATA, INDEX = ".arrow", ".index"
-_SEGMENT_FILE = re.compile(rf"(\d{{20}})({re.escape(DATA)}|{re.escape(INDEX)})")
-
-
-def segment_bases(names: Iterable[str]) -> list[Offset]:
-    """The bases of the segments that have a file among these names, whichever of their two; rising."""
-    return sorted({int(match.group(1)) for name in names if (match := _SEGMENT_FILE.fullmatch(name))})
-
-
-def data_path(folder: Path, base: Offset) -> Path:
-    return folder / f"{base:020}{DATA}"
-
-
-def index_path(folder: Path, base: Offset) -> Path:
-    return folder / f"{base:020}{INDEX}"
 
 
 class Segment:

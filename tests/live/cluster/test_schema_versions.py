@@ -15,7 +15,7 @@ import pytest
 import spark_replication as sr
 from spark_replication.admin.cli.log_files import verify
 from spark_replication.errors import InvalidSchema, UnknownTopicOrPartition
-from spark_replication.storage.log.segment import DATA
+from spark_replication.storage.log.segment_files import DATA
 from tests import waiting
 from tests.live.cluster.replica_folders import replica_folders
 

@@ -11,7 +11,7 @@ from spark_replication.client.producing.producer import Producer
 from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import LeaderNotAvailable
 from spark_replication.messages.records import BatchMetadata
-from spark_replication.mirror.tables.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import key_bytes, places_of
 from spark_replication.model import TopicPartition
 from spark_replication.spark.datasource.data_source import ReplicatedLog
 from spark_replication.spark.datasource.options import parse
@@ -49,7 +49,7 @@ def test_keys_stay_where_they_were(hiding: FakeCluster) -> None:
     with Producer(hiding.bootstrap, deadline_ms=PASSES_MS) as producer:
         rows = pa.record_batch([keys], schema=SCHEMA)
         assert producer.send("orders", rows, key="number").exception(WAIT_S) is not None
-    places = (crc32_of(key_bytes(keys)) % 3).tolist()
+    places = places_of(key_bytes(keys), 3).to_pylist()
     for partition in (0, 2):
         stored = [row["number"] for each in hiding.log("orders", partition).batches for row in each.batch.to_pylist()]
         assert stored[1:] == [key for key, place in zip(keys.to_pylist(), places, strict=True) if place == partition]

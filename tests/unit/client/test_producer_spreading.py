@@ -19,7 +19,7 @@ from spark_replication.client.producing.rows import Rows
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import InvalidRequest, NotEnoughReplicas, ReplicationError, SchemaMismatch
-from spark_replication.mirror.tables.keys import crc32_of, key_bytes
+from spark_replication.mirror.tables.keys import key_bytes, places_of
 from tests.unit.client.fake_cluster import PASSES_MS, FakeCluster
 from tests.unit.client.test_producer import WAIT_S, failure, numbers
 
@@ -144,7 +144,7 @@ def test_several_columns_make_one_key(cluster: FakeCluster, producer: Producer, 
     rows = {"id": list(range(20)), "customer": [f"c{number}" for number in range(20)]}
     acks = producer.send("payments", rows, key=key).result(WAIT_S)
     both = pa.StructArray.from_arrays([pa.array(rows["customer"]), pa.array(rows["id"])], names=["customer", "id"])
-    wanted = Counter((crc32_of(key_bytes(both)) % 3).tolist())
+    wanted = Counter(places_of(key_bytes(both), 3).to_pylist())
     assert {ack.partition: ack.last_offset - ack.base_offset + 1 for ack in acks} == wanted
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from spark_replication.messages.records import BatchMetadata
+from spark_replication.storage.format.entry_arrays import as_array
 from spark_replication.storage.format.index import (
     DIGEST,
     ENTRY_BYTES,
     IndexEntry,
     Prefix,
-    as_array,
     decode_entries,
     encode_entry,
+    field_of_each,
     number_and_digest,
     numbered,
     place_of_offset,
@@ -50,6 +51,14 @@ def test_an_entry_reads_as_it_was_written_by_struct_and_by_numpy() -> None:
     assert len(data) == 2 * ENTRY_BYTES == 160
     assert list(decode_entries(data)) == [entry(0), entry(1)]
     assert [IndexEntry._make(row[:-1]) for row in as_array(data + b"torn").tolist()] == [entry(0), entry(1)]
+
+
+@pytest.mark.parametrize("name", ["base_offset", "last_offset", "timestamp_ms", "leader_epoch"])
+@pytest.mark.parametrize("kept", [bytes, bytearray, memoryview])
+def test_a_field_is_read_of_all_entries_at_once(name: str, kept: type[bytes | bytearray | memoryview]) -> None:
+    entries = [entry(place, timestamp_ms=place - 5, leader_epoch=place) for place in range(3)]
+    assert field_of_each(kept(encoded(*entries)), name) == [getattr(each, name) for each in entries]
+    assert field_of_each(kept(b""), name) == []
 
 
 def test_zeros_are_no_entry() -> None:

@@ -10,8 +10,8 @@ import pytest
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import OffsetOutOfRange, StorageFailed
+from spark_replication.storage.log.log_start import LOG_START_FILE
 from spark_replication.storage.log.partition_log import PartitionLog
-from spark_replication.storage.log.recovery import LOG_START_FILE
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
