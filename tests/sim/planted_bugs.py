@@ -1185,8 +1185,8 @@ PLANTED_BUGS = (
         seed=12,
         also=(
             "engine/client/repeating.py",
-            "    yield from (more for number in range(1, len(present) + 1) if (more := present[:number]) not in fewer)\n",
-            "",
+            "    yield from (more for number in range(1, len(present) + 1)",
+            "    yield from (more for number in range(0)",
         ),
     ),
     bug(
