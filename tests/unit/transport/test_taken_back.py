@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
+from spark_replication.transport.flight.listening import Listening
 from spark_replication.transport.proofs.caller import Caller
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import Security, read_security
@@ -133,17 +133,10 @@ class Streams:
         self.ended.append(name)
 
 
-def begun_again(broker: FlightBroker, security: Security) -> Streams:
-    """Once the server is there again with its new certificate: for a moment nobody has its port."""
-    found: list[Streams] = []
-
-    def begin() -> bool:
-        with suppress(flight.FlightUnavailableError):
-            found.append(Streams(broker, security))
-        return bool(found)
-
-    eventually(begin, "who stays comes back")
-    return found[0]
+def served_by(broker: FlightBroker) -> flight.FlightServerBase:
+    listening = broker.server._listening
+    assert isinstance(listening, Listening)
+    return listening._serving
 
 
 def test_open_streams_of_flight_end(known: Known, broker: FlightBroker) -> None:
@@ -151,12 +144,14 @@ def test_open_streams_of_flight_end(known: Known, broker: FlightBroker) -> None:
     for each in (leaving, staying):
         each.wait()
     eventually(lambda: broker.waiters() == 2, "both wait")
+    before = served_by(broker)
     known.take_back()
     began_s = time.monotonic()
     eventually(lambda: sorted(leaving.ended) == ["read", "write"], "both of its streams end", OUT_S)
     assert time.monotonic() - began_s < OUT_S
     if not known.is_told_apart:
-        staying = begun_again(broker, known.stayer)
+        eventually(lambda: served_by(broker) is not before, "another server has its port, with its new certificate")
+        staying = Streams(broker, known.stayer)
         staying.wait()
     assert staying.ended == []
     end = broker.replica.log.log_end
