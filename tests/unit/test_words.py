@@ -143,7 +143,15 @@ def _fields(owner: ast.ClassDef) -> Iterator[str]:
 
 @cache
 def _nodes(path: Path) -> list[ast.AST]:
-    return [*ast.walk(ast.parse(path.read_text()))]
+    """The module, and what is defined in it at any depth."""
+    return [*_defined(ast.parse(path.read_text()))]
+
+
+def _defined(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for statement in ast.iter_child_nodes(node):
+        if isinstance(statement, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield from _defined(statement)
 
 
 def _named_in(text: str) -> set[str]:
@@ -190,7 +198,7 @@ def _words(text: str) -> str:
 
 
 def _docstrings(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in _defined(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             yield ast.get_docstring(node, clean=False) or ""
 
