@@ -29,6 +29,7 @@ def test_each_program_answers_each_line() -> None:
         assert both.used("8").took_ns == [[8], [8]]
 
 
+@pytest.mark.slow
 def test_a_round_has_the_processor_time_of_itself_alone() -> None:
     burn = "while time.process_time() < {}: pass"
     first, second = burn.format(0.5), burn.format("float(line)")

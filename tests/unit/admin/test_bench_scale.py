@@ -17,6 +17,8 @@ from spark_replication.core.controller.plan import BrokersMoved, Cause
 from spark_replication.messages.envelope import to_json
 from spark_replication.model import TopicPartition
 
+pytestmark = pytest.mark.slow  # two controllers, one with ten times as many partitions
+
 SIZE = Cluster(brokers=5, partitions=2_000)
 SIZES = [SIZE, pytest.param(Cluster(brokers=9, partitions=20_000), marks=pytest.mark.slow)]
 

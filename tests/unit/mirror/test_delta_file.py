@@ -211,6 +211,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         file.open()
 
 
+@pytest.mark.slow
 def test_tidying_leaves_every_row(file: File, uri: str) -> None:
     for number in range(12):
         merge(file, [row(command("orders", number), 10 + number)])
@@ -250,6 +251,7 @@ def test_of_one_leadership_the_earliest_time_is_kept(file: File, uri: str) -> No
         assert found["leader_since"].timestamp() * 1_000 == {5: 1_000, 6: 5_000}[leader_epoch]
 
 
+@pytest.mark.slow
 def test_a_table_that_changes_a_lot_keeps_less_of_its_history(file: File, uri: str) -> None:
     for number in range(10):
         merge(file, [row(command("orders", 3, leader_epoch=number), 10 + number)])

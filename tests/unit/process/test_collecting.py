@@ -59,6 +59,7 @@ def test_a_look_at_what_is_young_passes_nothing(clock: Clock) -> None:
     assert gc.get_freeze_count() <= before
 
 
+@pytest.mark.slow
 def test_what_became_garbage_later_goes_within_the_hour(clock: Clock) -> None:
     kept = Cycle()
     became = weakref.ref(kept)

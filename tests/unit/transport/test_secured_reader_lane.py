@@ -84,6 +84,7 @@ def test_a_known_reader_gets_large_records_and_many_small_ones(
     assert read_all(Peer(leader, security), **asked) == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", SECURE)
 def test_many_answers_go_over_one_connection_of_a_client(brokers: Brokers, modes: Modes, mode: str) -> None:
     """Each asked for before the one before is taken, so that frames lie side by side."""

@@ -105,6 +105,7 @@ def test_a_cluster_without_partitions_has_an_empty_grid() -> None:
     assert grid()["title"]["text"] == "0 partitions"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chart",
     [
@@ -127,6 +128,7 @@ def test_a_chart_is_drawn_without_a_network(chart: OfflineChart, monkeypatch: py
     assert vegalite_to_svg(chart.to_dict()).startswith("<svg")
 
 
+@pytest.mark.slow
 def test_what_others_wrote_ends_no_script() -> None:
     spec = timeline(CREATED, LOST)
     assert "<" not in json.dumps(spec["datasets"])
