@@ -13,8 +13,9 @@ the first try says where rows went, so a task asks each partition's leader what 
   added between their questions: what one of them has not stored yet, another does not place elsewhere.
 - If no placement fits, nothing is sent.
 
-An append of the first try that is stored only after the question is not seen, and if partitions were added, its rows
-may be there twice. Spark ends the tasks of a query that has failed within about three seconds.
+An append of the first try that is stored only after the question is not seen, and if partitions were added or removed,
+its rows may be there twice. Spark ends the tasks of a query that has failed within about three seconds; a broker that
+stood still for longer may read then what they had sent.
 """
 
 from __future__ import annotations

@@ -271,6 +271,7 @@ class Query(Client):
         #: The topic's partitions, as the present run has planned with them.
         self._planned: Partitions = ()
         self._last_planned: Partitions = ()
+        self._has_settled = True  # nothing of runs that planned otherwise is on its way
         #: The attempts that nobody waits for, and that go on.
         self._zombies: list[Attempt] = []
         #: All that any run has planned with.
@@ -335,8 +336,9 @@ class Query(Client):
     def _plan(self) -> bool:
         """As any broker knows the topic by now. Whether the next batch may begin.
 
-        With other partitions than before it begins once the attempts of earlier runs have ended: what one of them
-        stores after the question for it would be there twice (engine.client.repeating). Spark ends them in time."""
+        With other partitions than before it begins once the attempts of earlier runs have ended, and no broker stands
+        still: what one reads of theirs after the question for it would be there twice. Spark ends tasks in time; who
+        stands still for longer is what engine.client.repeating names."""
         living = self.cluster.brokers()
         if living and not self._planned:
             broker = living[self.world.between(0, len(living) - 1)]
@@ -349,8 +351,13 @@ class Query(Client):
                 for attempt in self._zombies:
                     attempt.ended()
                 self._zombies = []
+                self._has_settled = False
                 self._next_ms = self.world.now_ms + ENDED_MS
                 return False
+        if not self._has_settled and any(broker.stopped_until_ms > self.world.now_ms for broker in living):
+            self._next_ms = self.world.now_ms + ENDED_MS
+            return False
+        self._has_settled = True
         return bool(self._planned)
 
     def _begin_batch(self) -> None:
