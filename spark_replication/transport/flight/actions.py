@@ -57,6 +57,7 @@ from spark_replication.transport.security.security import trusted_by
 
 log = logging.getLogger(__name__)
 
+_NO_FLIGHT = "Failed parsing HTTP/2"  # what the peer says first
 _HUNG_UP = "Socket closed"  # while connecting: the peer refuses this side's TLS, or it has just ended
 
 
@@ -344,6 +345,21 @@ def _reason(text: str) -> str:
     return text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ").partition(". gRPC client debug context")[0]
 
 
+def _why_not_connected(text: str) -> str:
+    """What the peer did instead; empty if it did nothing."""
+    if _NO_FLIGHT in text:
+        return (
+            "what listens there is no broker, a cluster's page perhaps, or it wants TLS: give a broker's address, and "
+            "see security.mode"
+        )
+    if _HUNG_UP in text:
+        return (
+            f"the peer hung up at once: {text}. If it lives, it wants TLS, or another certificate: see security.mode, "
+            "security.tls.mutual and security.tls.certificate.file"
+        )
+    return ""
+
+
 def error_of_flight(error: Exception) -> ReplicationError:
     """The error that a Flight exception stands for: the server's own, or that there was no answer."""
     text = str(error)
@@ -359,11 +375,8 @@ def error_of_flight(error: Exception) -> ReplicationError:
             f"TLS failed: {text}. Is security.mode the same on both sides, and is the peer's certificate signed by "
             "security.tls.ca.file, for the host that was dialled?"
         )
-    if NOT_CONNECTED in text and _HUNG_UP in text:
-        return BrokerNotAvailable(
-            f"the peer hung up at once: {text}. If it lives, it wants TLS, or another certificate: see security.mode, "
-            "security.tls.mutual and security.tls.certificate.file"
-        )
+    if NOT_CONNECTED in text and (why := _why_not_connected(text)):
+        return BrokerNotAvailable(why)
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
         return BrokerNotAvailable(f"the connection failed: {_reason(text)}", maybe_written=NOT_CONNECTED not in text)
     if isinstance(error, flight.FlightServerError):  # ours are known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
@@ -81,6 +82,20 @@ def test_where_no_broker_answers_the_controller_does(cluster: FakeCluster) -> No
     unknown._bootstrap = Named(DEAD, controller=DEAD)
     with pytest.raises(BrokerNotAvailable, match=rf"{DEAD}: "):
         unknown.metadata((), soon())
+
+
+def test_an_address_that_serves_pages_is_told_from_a_broker_that_does_not_answer() -> None:
+    """Of the addresses that a start prints, a page's comes first."""
+
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as pages:
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        with pytest.raises(BrokerNotAvailable, match="what listens there is no broker, a cluster's page perhaps"):
+            Routes(f"127.0.0.1:{pages.server_port}").metadata((), soon())
+        pages.shutdown()
 
 
 def test_where_nobody_has_ever_answered_the_search_ends_in_time(cluster: FakeCluster) -> None:
