@@ -16,24 +16,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spark_replication.errors import CorruptState
-from spark_replication.model import Value, decode
 from spark_replication.storage.disk.files import Files
-from spark_replication.storage.disk.state_files import read_file
 
 QUARANTINE = "quarantine"
 # How much longer than its delay a folder may be here, while its broker was down. An older date is not believed.
 OVERDUE_MS_MAX = 30 * 24 * 3_600_000
 
 _DELETED, _UNASSIGNED = "deleted", "unassigned"
-_MARKER = "quarantined.json"
 _NAME = re.compile(rf"(?P<folder>.+)\.(?P<number>\d+)\.(?P<why>{_DELETED}|{_UNASSIGNED})-(?P<at_ms>\d+)", re.ASCII)
-
-
-class Quarantined(Value, frozen=True, kw_only=True):
-    """quarantined.json: how an older program said since when its folder is here."""
-
-    at_ms: int
 
 
 class Quarantine:
@@ -88,16 +78,10 @@ class Quarantine:
         ]
 
     def _put_at(self, name: str) -> tuple[bool, int | None]:
-        """Whether somebody asked to delete it, and since when it is here. The latter is None if nothing says so."""
+        """Whether somebody asked to delete it, and since when it is here; None if its name does not say so, which a
+        person gave."""
         match = _NAME.fullmatch(name)
-        if match is not None:
-            return match["why"] == _DELETED, int(match["at_ms"])
-        marker = self._folder / name / _MARKER
-        try:
-            data = read_file(marker, files=self._files)
-            return data is not None, None if data is None else decode(data, Quarantined, str(marker)).at_ms
-        except CorruptState:
-            return True, None
+        return (False, None) if match is None else (match["why"] == _DELETED, int(match["at_ms"]))
 
     def _put_anew(self, name: str, *, asked: bool, now_ms: int) -> None:
         match = _NAME.fullmatch(name)

@@ -848,8 +848,8 @@ def test_what_is_hidden_is_hidden_until_it_is_known_or_gone() -> None:
 
 
 def test_clients_are_told_of_a_partition_that_is_assigned_and_not_made_yet() -> None:
-    """A controller that ends as it makes a topic leaves some of them so. Keys would go elsewhere until its successor has
-    made them."""
+    """A controller that ends as it makes a topic leaves some so. Keys would go elsewhere until its successor has made
+    them."""
     story = Story()
     story.registered(LED, unmade=(FOO_1,))
     assert hidden_of(story) == {"foo": ((0, 1), (1,))}

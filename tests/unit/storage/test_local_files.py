@@ -188,23 +188,13 @@ def test_a_folder_that_was_overdue_while_its_broker_was_down_goes(tmp_path: Path
     assert logs.delete_quarantined(asked_delay_ms=10, unasked_delay_ms=10, now_ms=10 + OVERDUE_MS_MAX) != []
 
 
-@pytest.mark.parametrize(
-    ("marker", "kept_at_ms", "gone_at_ms"),
-    [('{"v":1,"at_ms":1000}', (1499,), 1500), ('{"v":1,"at', (1499, 1998), 1999), (None, (1499, 2498), 2499)],
-    ids=["dated", "torn: as if it came when it was first seen", "without a marker: nobody asked"],
-)
-def test_what_an_older_program_put_there_is_understood(
-    tmp_path: Path, marker: str | None, kept_at_ms: tuple[int, ...], gone_at_ms: int
-) -> None:
-    folder = tmp_path / "quarantine" / "orders-3.id1.1"
-    folder.mkdir(parents=True)
-    if marker is not None:
-        (folder / "quarantined.json").write_text(marker)
+def test_what_a_person_put_there_is_kept_as_if_it_had_come_when_it_was_first_seen(tmp_path: Path) -> None:
+    (tmp_path / "quarantine" / "orders-3.id1.1").mkdir(parents=True)
     logs = logs_in(tmp_path)
     delays = {"asked_delay_ms": 500, "unasked_delay_ms": 1_000}
-    for now_ms in kept_at_ms:
+    for now_ms in (1_499, 2_498):
         assert logs.delete_quarantined(**delays, now_ms=now_ms) == []
-    assert logs.delete_quarantined(**delays, now_ms=gone_at_ms) != []
+    assert logs.delete_quarantined(**delays, now_ms=2_499) != []
     assert quarantined(tmp_path) == []
 
 
