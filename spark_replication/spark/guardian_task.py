@@ -152,7 +152,7 @@ def _new_id(posting: Posting, settings: Settings, security: Security) -> BrokerI
         )
     )
     try:
-        return store.allocate_broker_id()
+        return store.allocate_broker_id(posting.controller_epoch)
     finally:
         store.close()
 

@@ -1,19 +1,30 @@
 """The claim to a broker id that nobody else has.
 
-| the sequence's node | then    | why                                                                       |
-| ------------------- | ------- | ------------------------------------------------------------------------- |
-| not readable        | Refused | CorruptState: the next id is not known                                    |
-| none                | Send    | the first id                                                              |
-| at a version        | Send    | its next id. One whose answer was lost is never used: nobody knows whose it is |
+| the nodes              | then    | why                                                                       |
+| ---------------------- | ------- | ------------------------------------------------------------------------- |
+| a later controller's   | Refused | StaleLease: it may have all brokers that are wanted, unknown to this one   |
+| a sequence not read    | Refused | CorruptState: the next id is not known                                    |
+| no sequence            | Send    | the first id                                                              |
+| a sequence             | Send    | its next id. One whose answer was lost is never used: nobody knows whose it is |
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from spark_replication.core.claims.claim import ClaimRefused, ClaimSend, Kind, NodeAsRead, NodePlace, Nodes, NodeWrite
-from spark_replication.errors import CorruptState
-from spark_replication.model import ABSENT, BrokerId, BrokerSequence
+from spark_replication.core.claims.campaigning import EPOCH
+from spark_replication.core.claims.claim import (
+    ClaimRefused,
+    ClaimSend,
+    Kind,
+    NodeAsRead,
+    NodeCheck,
+    NodePlace,
+    Nodes,
+    NodeWrite,
+)
+from spark_replication.errors import CorruptState, StaleLease
+from spark_replication.model import ABSENT, BrokerId, BrokerSequence, ControllerEpoch, Epoch
 
 FIRST_BROKER_ID = 1
 SENDS_MAX = 100  # of those who claim at one time, one gets its id in each round
@@ -21,6 +32,9 @@ SEQUENCE = NodePlace(Kind.BROKER_SEQUENCE)
 
 
 class Numbering(NamedTuple):
+    #: Of the driver for whom the id is; None if there is no such driver.
+    controller_epoch: Epoch | None = None
+
     def __str__(self) -> str:
         return "a broker id"
 
@@ -30,9 +44,22 @@ class Numbering(NamedTuple):
 
     @property
     def reads(self) -> tuple[NodePlace, ...]:
-        return (SEQUENCE,)
+        return (SEQUENCE,) if self.controller_epoch is None else (EPOCH, SEQUENCE)
 
     def decide(self, nodes: Nodes, sent: BrokerId | None) -> ClaimSend[BrokerId] | ClaimRefused:
+        checks: tuple[NodeCheck, ...] = ()
+        commands: NodeAsRead[ControllerEpoch] | None = nodes.get(EPOCH)
+        if self.controller_epoch is not None and commands is not None:
+            if isinstance(commands.value, CorruptState):
+                return ClaimRefused(commands.value)
+            if commands.value.epoch > self.controller_epoch:
+                return ClaimRefused(
+                    StaleLease(
+                        f"controller epoch {commands.value.epoch} commands: no new broker is begun for the driver of "
+                        f"epoch {self.controller_epoch}"
+                    )
+                )
+            checks = (NodeCheck(EPOCH, commands.version),)
         known: NodeAsRead[BrokerSequence] | None = nodes[SEQUENCE]
         if known is None:
             allocated, version = FIRST_BROKER_ID, ABSENT
@@ -40,4 +67,4 @@ class Numbering(NamedTuple):
             return ClaimRefused(known.value)
         else:
             allocated, version = known.value.next, known.version
-        return ClaimSend((NodeWrite(SEQUENCE, BrokerSequence(next=allocated + 1), version),), allocated)
+        return ClaimSend((*checks, NodeWrite(SEQUENCE, BrokerSequence(next=allocated + 1), version)), allocated)

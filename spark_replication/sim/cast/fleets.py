@@ -12,12 +12,15 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from spark_replication.core.claims.campaigning import EPOCH
+from spark_replication.core.claims.claim import ClaimRefused, NodeAsRead, Nodes
+from spark_replication.core.claims.numbering import SEQUENCE, Numbering
 from spark_replication.core.guardianship import Sight, assign, must_step_aside
 from spark_replication.engine.guarding.leases import Lease
 from spark_replication.engine.guarding.mustering import FleetMemory, KnownBrokers, Mustering, Submission, TaskPlace
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.messages.guarding import BrokerDied, Guarding, GuardingAnswer
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, BrokerSequence, ControllerEpoch
 from spark_replication.sim.cast.guarded import LEASE_MS, RTT_MS, SESSION_MS, WANTED, BrokerRun, Brokers, Caller, Host
 from spark_replication.sim.cast.guardians import (
     FLUSH_S,
@@ -191,11 +194,23 @@ class Job:
 
     # What tasks do
 
-    def takes_new_id(self) -> None:
+    def takes_new_id(self) -> BrokerId:
+        """Claim it, and raise why there is none."""
+        brokers, drivers = self._brokers, self._driver.drivers
+        nodes: Nodes = {
+            EPOCH: NodeAsRead(ControllerEpoch(epoch=drivers.epoch), 0),
+            SEQUENCE: NodeAsRead(BrokerSequence(next=brokers.last_id + 1), 0),
+        }
+        claimed = Numbering(self.controller_epoch).decide(nodes, None)
+        if isinstance(claimed, ClaimRefused):
+            raise claimed.error
         slots = self._driver.app.slots_by_host()
-        near = {broker for name in slots for broker in self._brokers.hosts[name].directories}
-        assigned = {broker: since_ms for broker, since_ms in self._brokers.assigned.items() if broker in near}
-        self._brokers.judge.takes_new_id(assigned, self.wanted, self.submitted_ms)
+        near = {broker for name in slots for broker in brokers.hosts[name].directories}
+        assigned = {broker: since_ms for broker, since_ms in brokers.assigned.items() if broker in near}
+        known_ms = self.submitted_ms if self.controller_epoch == drivers.epoch else self._world.now_ms
+        brokers.judge.takes_new_id(assigned, self.wanted, known_ms)
+        brokers.last_id = claimed.claimed
+        return claimed.claimed
 
     def report(
         self,
@@ -272,7 +287,7 @@ class Job:
 class Driver(Caller):
     def __init__(self, drivers: Drivers, name: str) -> None:
         super().__init__(name, name)
-        self._drivers = drivers
+        self.drivers = drivers
         self.brokers = drivers.brokers
         self._world = drivers.brokers.world
         self.in_containers = drivers.in_containers
@@ -288,7 +303,7 @@ class Driver(Caller):
 
     @property
     def is_calm(self) -> bool:
-        return self._drivers.is_calm
+        return self.drivers.is_calm
 
     @property
     def commands(self) -> bool:
@@ -299,7 +314,7 @@ class Driver(Caller):
 
     def _poll(self) -> None:
         """Look whether this driver is still the controller, or can become it."""
-        drivers = self._drivers
+        drivers = self.drivers
         if self.commands and drivers.controller is not self:
             self._dismiss()
         elif self.commands and self.mustering is not None:
@@ -318,8 +333,8 @@ class Driver(Caller):
         return self._fleet_is_over and not self._stops and self._world.now_ms >= self._stands_aside_until_ms
 
     def _take_over(self) -> None:
-        self._drivers.controller = self
-        self._drivers.epoch += 1
+        self.drivers.controller = self
+        self.drivers.epoch += 1
         self._world.counts["took_over"] += 1
         mustering: Mustering
         mustering = self.mustering = Mustering(
@@ -327,7 +342,7 @@ class Driver(Caller):
             lambda submission: self.app.submit(mustering, submission),
             self._known,
             brokers=WANTED,
-            epoch=self._drivers.epoch,
+            epoch=self.drivers.epoch,
             memory=self._memory,
             leave_s=LEAVE_S,
             now_s=lambda: self._world.now_ms / 1_000,
@@ -360,7 +375,7 @@ class Driver(Caller):
             self._after(1, "is woken", partial(self._look, mustering))
 
     def _known(self) -> KnownBrokers:
-        if self._drivers.controller is not self:
+        if self.drivers.controller is not self:
             raise NotController("another commands")
         return self.brokers.needed()
 
@@ -372,7 +387,7 @@ class Driver(Caller):
         return self.mustering.heard(told)
 
     def died(self, died: BrokerDied) -> None:
-        if self._drivers.controller is not self:
+        if self.drivers.controller is not self:
             raise NotController("another commands")
         self.brokers.died(died.broker_id, died.incarnation)
 

@@ -55,7 +55,7 @@ class Post(Protocol):
 
     def fails(self, error: ReplicationError) -> None: ...
 
-    def takes_new_id(self) -> None: ...
+    def takes_new_id(self) -> BrokerId: ...
 
 
 class GuardianTask(Caller):
@@ -103,9 +103,11 @@ class GuardianTask(Caller):
         self._keepers_lease = Lease(self.lease.controller_epoch, lowest_attempt)
         if duty is not GuardianDuty.IDLE:
             if isinstance(duty, GuardianDuty):
-                self.post.takes_new_id()
-                self._brokers.last_id += 1
-                duty = self._brokers.last_id
+                try:
+                    duty = self.post.takes_new_id()
+                except ReplicationError as error:
+                    self.post.ended(self, error)
+                    return
             self._life = GuardianLife(duty, f"broker-{duty}", lambda: self._world.now_ms / 1_000)
             self._life.begin()
             self._step()

@@ -76,9 +76,10 @@ class GuardingJudge:
         if len(set(found)) < len(found):
             raise InvariantBroken(ONE_PROCESS, f"processes live of brokers {found}")
 
-    def takes_new_id(self, assigned: Mapping[BrokerId, int], wanted: int, submitted_ms: int) -> None:
-        """assigned: the brokers whose directories are on hosts with slots, and since when they hold replicas."""
-        known = sorted(broker for broker, since_ms in assigned.items() if since_ms < submitted_ms - KNOWN_MS)
+    def takes_new_id(self, assigned: Mapping[BrokerId, int], wanted: int, known_ms: int) -> None:
+        """assigned: the brokers whose directories are on hosts with slots, and since when they hold replicas. known_ms:
+        as of when its driver is to know that."""
+        known = sorted(broker for broker, since_ms in assigned.items() if since_ms < known_ms - KNOWN_MS)
         if len(known) >= wanted:
             raise InvariantBroken(NEW_IDS, f"a guardian takes a new id, and brokers {known} are known of {wanted}")
 

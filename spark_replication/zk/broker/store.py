@@ -22,6 +22,7 @@ from spark_replication.model import (
     BrokerId,
     ClusterInfo,
     ControllerInfo,
+    Epoch,
     Registration,
     decode,
 )
@@ -181,8 +182,10 @@ class BrokerStore:
             raise NotReady(f"no controller has made {paths.CLUSTER} within {timeout_s} s: start one")
         return decode(node.data, ClusterInfo, paths.CLUSTER)
 
-    def allocate_broker_id(self) -> BrokerId:
-        return perform(self._session, Numbering())
+    def allocate_broker_id(self, controller_epoch: Epoch | None = None) -> BrokerId:
+        """controller_epoch: of the driver for whom it is, if there is one. Raises StaleLease if that commands no
+        more."""
+        return perform(self._session, Numbering(controller_epoch))
 
     # Sessions.
 

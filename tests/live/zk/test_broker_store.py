@@ -11,7 +11,7 @@ import pytest
 
 from spark_replication.core.law.unreadable import ALL_READ
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
-from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch
+from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch, StaleLease
 from spark_replication.model import BrokerEpoch, TopicPartition, encode
 from spark_replication.zk import paths
 from spark_replication.zk.broker.isr_writes import IsrWrites
@@ -299,6 +299,17 @@ def test_assignments_and_metadata_are_read_whole(
     assert everything.topic_ids == {"foo": "id-foo", "bar": "id-bar"}
     assert everything.brokers == leader.read_brokers()
     assert set(everything.brokers.brokers) == {1}
+
+
+def test_no_id_is_given_for_a_driver_that_commands_no_more(
+    cluster: Cluster, controller: ZooKeeperControllerStore
+) -> None:
+    store = cluster.broker()
+    epoch = store.read_all().controller_epoch
+    assert store.allocate_broker_id(epoch) == 1
+    with pytest.raises(StaleLease, match=f"controller epoch {epoch} commands"):
+        store.allocate_broker_id(epoch - 1)
+    assert store.allocate_broker_id(epoch) == 2
 
 
 def test_ids_are_given_once(cluster: Cluster, controller: ZooKeeperControllerStore) -> None:

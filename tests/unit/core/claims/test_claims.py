@@ -26,7 +26,7 @@ from spark_replication.core.claims.claim import (
 from spark_replication.core.claims.marking import Marking
 from spark_replication.core.claims.numbering import SENDS_MAX, SEQUENCE, Numbering
 from spark_replication.core.claims.registering import Registered, Registering
-from spark_replication.errors import CorruptState, DirectoryInUse, RequestTimedOut, StaleBrokerEpoch
+from spark_replication.errors import CorruptState, DirectoryInUse, RequestTimedOut, StaleBrokerEpoch, StaleLease
 from spark_replication.model import (
     BrokerEpoch,
     BrokerSequence,
@@ -247,6 +247,23 @@ def test_an_id_whose_answer_was_lost_is_not_used(sent: int | None) -> None:
     found = decide({SEQUENCE: NodeAsRead(BrokerSequence(next=2), 0)}, sent)
     assert found == ClaimSend((NodeWrite(SEQUENCE, BrokerSequence(next=3), 0),), 2)
     assert decide({SEQUENCE: NodeAsRead(GARBAGE, 0)}, sent) == ClaimRefused(GARBAGE)
+
+
+def test_for_a_driver_that_commands_no_more_there_is_no_id() -> None:
+    """The one that commands may have all brokers that are wanted."""
+    claim, sequence = Numbering(controller_epoch=4), NodeAsRead(BrokerSequence(next=2), 7)
+    assert claim.reads == (EPOCH, SEQUENCE)
+
+    def decided(commands: NodeAsRead[Any] | None) -> object:
+        return claim.decide({EPOCH: commands, SEQUENCE: sequence}, None)
+
+    write = NodeWrite(SEQUENCE, BrokerSequence(next=3), 7)
+    assert decided(NodeAsRead(ControllerEpoch(epoch=4), 9)) == ClaimSend((NodeCheck(EPOCH, 9), write), 2)
+    assert decided(None) == ClaimSend((write,), 2)
+    assert decided(NodeAsRead(GARBAGE, 9)) == ClaimRefused(GARBAGE)
+    refused = decided(NodeAsRead(ControllerEpoch(epoch=5), 10))
+    assert isinstance(refused, ClaimRefused)
+    assert isinstance(refused.error, StaleLease)
 
 
 @pytest.mark.parametrize(
