@@ -455,7 +455,9 @@ class Injector:
             return False
         store.remove(partition)
         self._cluster.checkers.removed(partition, store.topics[partition.topic].state.topic_id)
-        self._controller_crash(fault)
+        winner = self._cluster.winner()  # one that is loading may have read it
+        if winner is not None:
+            self._crash(winner, fault)
         return True
 
     def _restored_checkpoint(self, fault: Fault) -> bool:

@@ -58,15 +58,16 @@ def announce(
         for broker, partitions in sorted(leader_and_isr.items())
     ]
     commands.extend(_stop_replica(cluster, stops))
-    told = {broker: _topics(cluster, partitions) | configured for broker, partitions in metadata.items()}
-    unmade = {topics: cluster.unmade(topics) for topics in {frozenset(each) for each in told.values()}}
+    topics = _topics(cluster, {command.topic for command in changed} | configured.keys())
+    unmade, all_unmade = cluster.unmade(topics), cluster.unmade(cluster.topics) if everything else ()
+    all_topics = _topics(cluster, {each.topic for each in (*complete, *all_unmade)})
     commands.extend(
         (
             broker,
             UpdateMetadata(
                 controller_epoch=cluster.controller_epoch,
                 partitions=partitions,
-                topics=told[broker],
+                topics=all_topics if broker in everything else topics,
                 brokers=cluster.registered,
                 deleted=deleted,
                 removed=tuple(removed),
@@ -74,7 +75,7 @@ def announce(
                 settings=settings if tells_settings or broker in everything else None,
                 unreadable_topics=tuple(sorted(cluster.unreadable.topics)),
                 unreadable_partitions=tuple(sorted(cluster.unreadable.partitions)),
-                unmade=unmade[frozenset(told[broker])],
+                unmade=all_unmade if broker in everything else unmade,
             ),
         )
         for broker, partitions in sorted(metadata.items())
@@ -152,15 +153,15 @@ def _is_told(cluster: ClusterState, partition: TopicPartition) -> bool:
     return is_known and not cluster.unreadable.hides(partition)
 
 
-def _topics(cluster: ClusterState, partitions: tuple[PartitionCommand, ...]) -> dict[str, TopicConfig]:
-    return {topic: cluster.topics[topic].config for topic in sorted({command.topic for command in partitions})}
+def _topics(cluster: ClusterState, names: Iterable[str]) -> dict[str, TopicConfig]:
+    return {topic: cluster.topics[topic].config for topic in sorted(names)}
 
 
 def _leader_and_isr(cluster: ClusterState, partitions: tuple[PartitionCommand, ...], *, init: bool) -> LeaderAndIsr:
     return LeaderAndIsr(
         controller_epoch=cluster.controller_epoch,
         partitions=partitions,
-        topics=_topics(cluster, partitions),
+        topics=_topics(cluster, {command.topic for command in partitions}),
         brokers=cluster.registered,
         init=init,
     )

@@ -165,9 +165,14 @@ class SimulatedCluster:
 
     def controller(self) -> Candidate | None:
         """The living candidate that holds /controller in ZooKeeper, and commands. None if there is none."""
+        found = self.winner()
+        return found if found is not None and found.loop is not None else None
+
+    def winner(self) -> Candidate | None:
+        """The living candidate that holds /controller. It may be loading."""
         session = self.zookeeper.controller
         process = session.process if session is not None else None
-        return process if isinstance(process, Candidate) and process.loop is not None and process.alive else None
+        return process if isinstance(process, Candidate) and process.alive else None
 
     def tell_controller(self, event: Event, what: str) -> None:
         controller = self.controller()

@@ -113,11 +113,12 @@ def test_whose_state_somebody_has_removed_is_there() -> None:
     known = well(1)
     assert known.apply_gone(FOO)
     *_, (broker, told) = announce(known, TookOver(), [])
-    assert (broker, told) == (1, replace(metadata(known, BAR_0, complete=True), unmade=()))
+    everything = replace(metadata(known, BAR_0, complete=True), topics=CONFIGS, unmade=(FOO, NEW))
+    assert (broker, told) == (1, everything), "though nothing else is told of its topic"
     known = well(1)
     assert known.apply_gone(BAR)
     *_, (_, told) = announce(known, TookOver(), [])
-    assert told == metadata(known, FOO_0, complete=True)
+    assert told == replace(metadata(known, FOO_0, complete=True), topics=CONFIGS, unmade=(BAR, NEW))
 
 
 @pytest.mark.parametrize("hidden", [Unreadable(partitions=frozenset({FOO})), Unreadable(topics=frozenset({"foo"}))])
