@@ -1498,7 +1498,7 @@ PLANTED_BUGS = (
     bug(
         "tell no partition that is not made yet",
         "core/controller/announcing.py",
-        "                unmade=unmade[frozenset(told[broker])],\n",
+        "                unmade=all_unmade if broker in everything else unmade,\n",
         "",
         ONCE,
         UNEXPECTED,
@@ -1530,6 +1530,11 @@ PLANTED_BUGS = (
         KEPT,
         profile="guardians",
         seed=5007,
+        also=(
+            "core/claims/numbering.py",
+            "            if commands.value.epoch > self.controller_epoch:\n",
+            "            if False:\n",
+        ),
     ),
     bug(
         "listen to guardians of an earlier submission",
