@@ -136,10 +136,17 @@ class Cluster:
     # A controller's deeds.
 
     def create_topic(
-        self, topic: str, replicas: tuple[int, ...], *, schema: pa.Schema | bytes = SCHEMA, min_isr: int = 2
+        self,
+        topic: str,
+        replicas: tuple[int, ...],
+        *,
+        schema: pa.Schema | bytes = SCHEMA,
+        min_isr: int = 2,
+        unmade: int = 0,
     ) -> PartitionCommand:
-        """One partition, led by the first replica, all in its ISR: stored, and told to all brokers."""
-        assignment = TopicState(topic_id=f"{topic}Id", partitions={0: replicas})
+        """One partition, led by the first replica, all in its ISR: stored, and told to all brokers. unmade: how many
+        more are assigned."""
+        assignment = TopicState(topic_id=f"{topic}Id", partitions=dict.fromkeys(range(1 + unmade), replicas))
         message = schema if isinstance(schema, bytes) else bytes(schema.serialize())
         config = TopicConfig(schema=base64.b64encode(message).decode())
         self._commit(TopicWrite(topic=topic, state=assignment, config=config))

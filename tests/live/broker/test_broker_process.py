@@ -206,6 +206,18 @@ def test_flight_info_names_the_leader_and_a_whole_ticket(start_cluster: StartClu
         client.get_flight_info(flight.FlightDescriptor.for_path("orders", "4"))
 
 
+def test_a_broker_that_starts_tells_of_a_partition_that_is_assigned_and_not_made_yet(
+    start_cluster: StartCluster,
+) -> None:
+    """No controller lives that could tell it."""
+    cluster = start_cluster(brokers=1)
+    cluster.create_topic("orders", (1,), min_isr=1, unmade=1)
+    cluster.kill(1)
+    cluster.start(1)
+    (topic,) = cluster.metadata(1).topics
+    assert (topic.numbers, topic.hidden) == ((0, 1), (1,))
+
+
 def test_a_topic_whose_schema_is_none_is_left_out_of_the_list_and_the_others_are_in_it(
     start_cluster: StartCluster,
 ) -> None:

@@ -8,13 +8,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from spark_replication.config import Settings
+from spark_replication.config import Settings, settings_from
 from spark_replication.engine.guarding.leases import Lease
+from spark_replication.errors import StaleLease
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian
 from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.guarding import BrokerDied, Kept
 from spark_replication.model import DirectoryIdentity
+from spark_replication.spark.guardian_task import Posting, _new_id
 from spark_replication.storage.directory.broker_directory import read_identity, write_identity
 from spark_replication.transport.security.security import NO_SECURITY
 from tests.live.broker.brokers import TIMEOUT_S
@@ -49,6 +52,22 @@ def test_another_clusters_directory_is_not_taken_and_the_guardian_says_so(tmp_pa
         guardian.stop()
         thread.join()
     assert read_identity(directory) == theirs
+
+
+def test_no_broker_is_begun_for_a_driver_that_commands_no_more(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(brokers=0)
+    assignment = Assignment(
+        log_directory=str(tmp_path),
+        cluster_id=cluster.cluster_id,
+        zookeeper=cluster.zookeeper,
+        host="127.0.0.1",
+        overrides={},
+    )
+    settings = settings_from({"zk.chroot": cluster.chroot})
+    posting = Posting(assignment=assignment, controller_epoch=cluster.controller_epoch, driver="", loopback="")
+    assert _new_id(posting, settings, NO_SECURITY) == 1
+    with pytest.raises(StaleLease, match=f"controller epoch {cluster.controller_epoch} commands"):
+        _new_id(replace(posting, controller_epoch=cluster.controller_epoch - 1), settings, NO_SECURITY)
 
 
 def test_a_broker_is_kept_from_elsewhere_and_its_death_is_reported(start_cluster: StartCluster) -> None:

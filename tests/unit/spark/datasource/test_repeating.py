@@ -134,10 +134,18 @@ def stream(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> Write:
     """In a micro-batch."""
     _joined(logs, monkeypatch)
 
-    def write(batch: pa.RecordBatch, *by: str, task: int = 0, micro_batch: int = 0, run: str = RUN) -> None:
+    def write(
+        batch: pa.RecordBatch,
+        *by: str,
+        task: int = 0,
+        micro_batch: int = 0,
+        run: str = RUN,
+        planned: tuple[int, ...] = (),
+    ) -> None:
         monkeypatch.setattr(writing, "_task", lambda: Task(task, micro_batch, run))
         options = LogOptions(topic="orders", bootstrap="127.0.0.1:1", security={}, partition_by=by)
-        writing.StreamWriter(options, SinkSchema("orders", SCHEMA, logs.partitions)).write(iter([batch]))
+        sink = SinkSchema("orders", SCHEMA, planned or logs.partitions)
+        writing.StreamWriter(options, sink).write(iter([batch]))
 
     return write
 
@@ -223,6 +231,19 @@ def test_a_write_under_an_id_that_is_made_again_is_there_once(
         logs.partitions = tuple(range(len(logs.partitions) + chance.randint(0, 3)))
     load(rows(TEXTS), *by, task=seed, number=number)
     assert logs.ids == list(range(60))
+
+
+def test_an_attempt_beside_another_places_by_what_their_run_has_planned(logs: Logs, stream: Write) -> None:
+    """One has stored a, which is in the first partition by two and by three. It goes on, and stores b by two."""
+    names = [str(number) for number in range(100)]
+    crcs = {name: zlib.crc32(name.encode()) for name in names}
+    a = next(name for name in names if crcs[name] % 6 == 0)
+    b = next(name for name in names if crcs[name] % 2 == 1 and crcs[name] % 3 == 2)
+    planned = logs.partitions = (0, 1)
+    dies(lambda: stream(rows([a, b]), "text"), logs, 1)
+    logs.partitions = (0, 1, 2)
+    stream(rows([a, b]), "text", planned=planned)
+    assert logs._ids == {0: [0], 1: [1]}
 
 
 def test_a_placement_that_only_counts_alike_is_not_taken(logs: Logs, stream: Write) -> None:
