@@ -38,11 +38,7 @@ class GuardianInjector:
         if inject(fault):
             self._world.counts[f"fault_{fault.kind}"] += 1
             # Whom guardians have lost so is to be kept meanwhile.
-            self._disturbs(0 if fault.kind in _LOSSES else fault.for_ms)
-
-    def _disturbs(self, for_ms: int) -> None:
-        brokers = self._drivers.brokers
-        brokers.disturbed_until_ms = max(brokers.disturbed_until_ms, self._world.now_ms + for_ms)
+            self._drivers.brokers.disturbed(0 if fault.kind in _LOSSES else fault.for_ms)
 
     def _one(self, fault: Fault, found: Sequence[Hit]) -> Hit | None:
         return found[fault.pick % len(found)] if found else None
@@ -212,7 +208,7 @@ class GuardianInjector:
     def heal(self) -> None:
         drivers, now_ms = self._drivers, self._world.now_ms
         drivers.is_calm = True
-        self._disturbs(0)
+        self._drivers.brokers.disturbed(0)
         drivers.brokers.cut.clear()
         processes = [*drivers.drivers.values(), *drivers.runs(), *self._tasks]
         for process in processes:
@@ -231,7 +227,7 @@ class GuardianInjector:
 
     def hang_at_the_stop(self) -> None:
         """A broker that hears of no order. It ends by a signal, or by its lease where nobody sees it."""
-        self._disturbs(STOPPED_MS)
+        self._drivers.brokers.disturbed(STOPPED_MS)
         run = next(iter(sorted(self._drivers.runs(), key=lambda run: run.name)), None)
         if run is not None:
             run.stopped_until_ms = self._world.now_ms + HANG_MS

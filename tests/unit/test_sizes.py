@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from tests.unit.sources import statements
 
 PACKAGE = Path(__file__).parents[2] / "spark_replication"
 LINES_MAX = 500
@@ -47,19 +48,10 @@ def test_a_function_has_at_most_sixty_lines() -> None:
     found = {
         f"{name}: {node.name}"
         for name, text in modules().items()
-        for node in functions(ast.parse(text))
-        if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+        for node in statements(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
     }
     assert found == LARGE_FUNCTIONS
-
-
-def functions(node: ast.AST) -> Iterator[ast.FunctionDef]:
-    """At any depth of statements."""
-    for statement in ast.iter_child_nodes(node):
-        if isinstance(statement, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            yield from functions(statement)
-    if isinstance(node, ast.FunctionDef):
-        yield node
 
 
 def test_a_class_has_one_home() -> None:

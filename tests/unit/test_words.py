@@ -15,6 +15,7 @@ import pytest
 from spark_replication.config import described
 from spark_replication.messages import actions
 from spark_replication.messages.frames import Frame
+from tests.unit.sources import statements
 
 PACKAGE = Path(__file__).parents[2] / "spark_replication"
 DESIGN = PACKAGE / "design"
@@ -143,15 +144,7 @@ def _fields(owner: ast.ClassDef) -> Iterator[str]:
 
 @cache
 def _nodes(path: Path) -> list[ast.AST]:
-    """The module, and what is defined in it at any depth."""
-    return [*_defined(ast.parse(path.read_text()))]
-
-
-def _defined(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for statement in ast.iter_child_nodes(node):
-        if isinstance(statement, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            yield from _defined(statement)
+    return [*statements(ast.parse(path.read_text()))]
 
 
 def _named_in(text: str) -> set[str]:
@@ -198,7 +191,7 @@ def _words(text: str) -> str:
 
 
 def _docstrings(text: str) -> Iterator[str]:
-    for node in _defined(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             yield ast.get_docstring(node, clean=False) or ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -63,8 +64,8 @@ def _runs(of_rows: pa.Array, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.R
     columns = [_taken(column, order) for column in stored.columns]
     rows = pa.RecordBatch.from_arrays(columns, schema=stored.schema)
     runs = pc.run_end_encode(of_rows.take(order))
-    ends = runs.run_ends.to_pylist()
-    for value, first, end in zip(runs.values.to_pylist(), [0, *ends], ends, strict=False):
+    between = pairwise([0, *runs.run_ends.to_pylist()])
+    for value, (first, end) in zip(runs.values.to_pylist(), between, strict=True):
         yield value, rows.slice(first, end - first)
 
 

@@ -2,8 +2,8 @@
 
 | the nodes              | then    | why                                                                       |
 | ---------------------- | ------- | ------------------------------------------------------------------------- |
-| a later controller's   | Refused | StaleLease: it may have all brokers that are wanted, unknown to this one   |
-| a sequence not read    | Refused | CorruptState: the next id is not known                                    |
+| one not readable       | Refused | CorruptState: who commands, or the next id, is not known                  |
+| a later controller's   | Refused | StaleLease: it may have all brokers that are wanted, unknown to this one  |
 | no sequence            | Send    | the first id                                                              |
 | a sequence             | Send    | its next id. One whose answer was lost is never used: nobody knows whose it is |
 """

@@ -58,6 +58,8 @@ def announce(
         for broker, partitions in sorted(leader_and_isr.items())
     ]
     commands.extend(_stop_replica(cluster, stops))
+    if not metadata:
+        return commands
     topics = _topics(cluster, {command.topic for command in changed} | configured.keys())
     unmade, all_unmade = cluster.unmade(topics), cluster.unmade(cluster.topics) if everything else ()
     all_topics = _topics(cluster, {each.topic for each in (*complete, *all_unmade)})

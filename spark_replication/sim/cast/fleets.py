@@ -117,8 +117,7 @@ class Application:
         fate = self.fates.pop() if self.fates else ""
         between = self._world.between
         if fate:  # it was decided a while ago, perhaps
-            brokers = self._driver.brokers
-            brokers.disturbed_until_ms = max(brokers.disturbed_until_ms, self._world.now_ms + LATE_JOB_MS[1])
+            self._driver.brokers.disturbed(LATE_JOB_MS[1])
         if fate == "lost":
             self._world.after(between(*LATE_JOB_MS), "loses a job", lambda: job.fails(StartFailed("lost")))
         else:

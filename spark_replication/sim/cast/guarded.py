@@ -93,6 +93,9 @@ class Brokers:
         spare = sorted(self.registered.keys() - self.assigned.keys())[: max(0, WANTED - len(self.assigned))]
         return {broker: self.registered.get(broker) for broker in [*sorted(self.assigned), *spare]}
 
+    def disturbed(self, for_ms: int) -> None:
+        self.disturbed_until_ms = max(self.disturbed_until_ms, self.world.now_ms + for_ms)
+
     def died(self, broker: BrokerId, incarnation: str) -> None:
         found = self.registered.get(broker)
         if found is not None and found.incarnation == incarnation:

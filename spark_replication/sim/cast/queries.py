@@ -369,6 +369,7 @@ class Query(Client):
             self._batch += 1
         may_repeat = self._are_jobs or self._runs.may_repeat(f"{self._lives}.{self._run}", self._batch)
         self._left = {self._task(number, may_repeat=may_repeat): [] for number in range(TASKS)}
+        self._failures.clear()
         for task in list(self._left):
             self._try(task)
 
@@ -402,7 +403,6 @@ class Query(Client):
         for attempts in self._left.values():
             self._let_go(attempts)
         self._left = {}
-        self._failures.clear()
 
     def _let_go(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -433,7 +433,6 @@ class Query(Client):
         self.stored.update(task.rows)
         if self._left:
             return
-        self._failures.clear()
         self.world.counts["query_batches"] += 1
         if not self._repeats and self.world.chance(REPEATS):
             stays_away = not self._are_jobs and self.world.chance(STAYS_AWAY)

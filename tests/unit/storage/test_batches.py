@@ -113,9 +113,6 @@ def test_dictionaries_are_decoded_wherever_they_are() -> None:
     assert found.to_pylist() == batch.to_pylist()
 
 
-MAP = pa.map_(pa.string(), pa.int8())
-
-
 def test_a_map_stays_as_it_is_but_for_its_dictionaries() -> None:
     words = pa.array(["a"]).dictionary_encode().type
     key, value = (
@@ -127,12 +124,14 @@ def test_a_map_stays_as_it_is_but_for_its_dictionaries() -> None:
 
 
 def test_a_schema_that_nobody_could_make_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.int8()))])
+
     def refuses(*_fields: pa.Field, keys_sorted: bool) -> pa.DataType:
         raise ValueError("a null type field may not be non-nullable")
 
     monkeypatch.setattr(pa, "map_", refuses)
     with pytest.raises(InvalidRequest, match="there is no such schema: a null type field may not"):
-        stored_schema(pa.schema([("m", MAP)]))
+        stored_schema(schema)
 
 
 def test_a_dictionary_out_of_reach_is_refused() -> None:
