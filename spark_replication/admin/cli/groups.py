@@ -30,7 +30,10 @@ class Group(click.Group):
 
 
 class Listing(Group):
-    """A group that is a listing if no command follows, for which `list` stands, too."""
+    """A group that is a listing if no command follows, for which `list` stands, too, before and after its options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args[1:] if args[:1] == ["list"] else args)
+        _, words, _ = self.make_parser(ctx).parse_args(list(args))
+        if words[:1] == ["list"]:
+            args = args[: len(args) - len(words)] + words[1:]
+        return super().parse_args(ctx, args)

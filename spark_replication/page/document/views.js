@@ -298,7 +298,7 @@ function brokerView(id) {
     return [
       row.error && notice(`It does not say how large its logs are: ${row.error}`),
       card(null, facts(['State', tag(row.condition)], ['Address', row.address ?? UNKNOWN], ['Rack', row.rack ?? UNKNOWN], ['Epoch', row.epoch ?? UNKNOWN],
-        ['Log directory', place()],
+        ['Log directory', row.condition === 'gone' ? UNKNOWN : place()],
         ['Leads', count(row.leads, 'partition')], ['Has', count(row.hosts, 'replica')], ['Not in sync', row.lacking], ['Size', bytes(row.bytes)],
         ['Metrics', h('a', { href: `/brokers/${row.id}/metrics` }, `/brokers/${row.id}/metrics`)])),
       card(null, charts(found.series)),

@@ -201,6 +201,7 @@ def test_it_follows_a_failover_by_itself(cluster: sr.LocalCluster, page: str, ta
         assert "incarnation" not in tab.text(), "long ids tell nobody anything"
         photograph(tab, page, pictures, "killed", f"because: broker {victim}")
         photograph(tab, f"{page}#/brokers/{victim}", pictures, "killed-broker", "gone")
+        assert "not told" not in tab.text(), "nobody who is gone is asked"
         photograph(tab, f"{page}#/events?kind=elections", pictures, "killed-elections", "elected")
     finally:
         cluster.restart_broker(victim)

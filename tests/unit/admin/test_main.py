@@ -51,9 +51,13 @@ def test_the_help_says_what_each_does_in_a_whole_sentence(run: Run) -> None:
 
 @pytest.mark.parametrize("group", ["topics", "brokers"])
 def test_list_is_another_word_for_a_listing(run: Run, group: str) -> None:
-    refused = run(group, "list", "--wait-for-cluster", "0", "-b", "127.0.0.1:1")
-    assert (refused.exit, refused.out) == (1, "")
-    assert "nobody has answered at '127.0.0.1:1'" in refused.err
+    options = ("--wait-for-cluster", "0", "-b", "127.0.0.1:1")
+    for words in (("list", *options), (*options, "list"), (*options[:2], "list", *options[2:])):
+        refused = run(group, *words)
+        assert (refused.exit, refused.out) == (1, ""), words
+        assert "nobody has answered at '127.0.0.1:1'" in refused.err
+    assert "bootstrap 'list'" in run(group, *options[:2], "-b", "list").err
+    assert run(group, "--formt", "list").exit == 2
     assert (run(group, "lst", "-b", "127.0.0.1:1").exit, run(group, "list", "list").exit) == (2, 2)
 
 
