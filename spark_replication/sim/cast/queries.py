@@ -235,7 +235,7 @@ class Attempt(Pipeline):
             self._begin_again(ended.value)
         except InvalidProducerEpoch as error:  # a later micro-batch is there
             self.world.note(f"{self.name}: {error}")
-            self._asks_until_ms = 0
+            self._asking, self._asks_until_ms = None, 0
 
     def _begin_again(self, first: FirstTry) -> None:
         if not first.stored:
