@@ -15,6 +15,7 @@ from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import TopicPartition
 from tests.unit.page.page_cluster import PageCluster, size
+from tests.waiting import POLL_S
 
 FOO, BAR, NONE = TopicPartition("foo", 0), TopicPartition("bar", 0), TopicPartition("none", 0)
 WAIT_S = 20.0
@@ -24,6 +25,7 @@ def eventually(found: TrafficWatch, is_true: Callable[[Traffic], bool]) -> Traff
     deadline_s = time.monotonic() + WAIT_S
     while not is_true(seen := found.now((FOO, BAR, NONE))):
         assert time.monotonic() < deadline_s, seen
+        time.sleep(POLL_S)
     return seen
 
 

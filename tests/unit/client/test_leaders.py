@@ -16,6 +16,7 @@ from spark_replication.client.producing.leaders import Leaders
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, LeaderNotAvailable, ReplicationError
 from spark_replication.model import TopicPartition
+from tests.waiting import eventually
 
 TIMEOUT_S = 10.0
 
@@ -174,8 +175,7 @@ def test_nobody_is_told_after_the_end(routes: AskedRoutes, asking: Leaders) -> N
     asking.ask(later, soon())
     closing = threading.Thread(target=lambda: asking.close(TIMEOUT_S))
     closing.start()
-    while not asking._closed:
-        assert closing.is_alive()
+    eventually(lambda: asking._closed, "it closes")
     routes.may_answer.release(2)
     closing.join(TIMEOUT_S)
     assert not later.told

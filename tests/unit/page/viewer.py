@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tests.waiting import POLL_S
+
 TIMEOUT_S = 20.0
 
 
@@ -57,3 +59,4 @@ class Viewer:
             if answer.status == 200 and holds(answer.json):
                 return answer.json
             assert time.monotonic() < deadline_s, f"{path}: {answer}"
+            time.sleep(POLL_S)

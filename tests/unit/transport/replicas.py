@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,13 +27,6 @@ from tests.unit.storage.storage_stories import TOPIC, files_of, log_in, prepared
 
 CLUSTER = "cluster"
 TIMEOUT_S = 20.0
-
-
-def eventually(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {what}"
-        time.sleep(0.002)
 
 
 class NoIsrStore:

@@ -17,7 +17,8 @@ import pytest
 from spark_replication.model import TopicPartition
 from spark_replication.transport.sockets.acceptor import LOG_S, PAUSE_S, Acceptor
 from spark_replication.transport.sockets.frames import hang_up
-from tests.unit.transport.replicas import TIMEOUT_S, Brokers, eventually
+from tests.unit.transport.replicas import TIMEOUT_S, Brokers
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -15,7 +15,7 @@ from pyarrow import flight
 from spark_replication.errors import Overloaded
 from spark_replication.transport.flight.limits import Room
 from tests.unit.transport.flight_broker import FlightBroker, get, written
-from tests.unit.transport.replicas import eventually
+from tests.waiting import eventually
 
 SCHEMA = pa.schema([("text", pa.string())])
 LONG_MS = 300_000

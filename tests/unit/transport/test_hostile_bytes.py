@@ -42,8 +42,9 @@ from spark_replication.transport.sockets.frames import FrameReceiver, encoded
 from tests.unit.storage.storage_stories import SCHEMA as TOPIC_SCHEMA
 from tests.unit.storage.storage_stories import WIDER, read_batches, rows
 from tests.unit.transport.hostile import any_of, damaged
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Brokers
 from tests.unit.transport.test_lane import Client, log_of, producers, put, still_serves, stream
+from tests.waiting import eventually
 
 SEEDS = range(5)
 ROUNDS = 400

@@ -10,8 +10,9 @@ import pytest
 
 from spark_replication.transport.flight import known_peers, strangers
 from spark_replication.transport.flight.known_peers import KnownPeers, as_grpc_names, peers_by_kernel
-from tests.unit.transport.replicas import TIMEOUT_S, eventually
+from tests.unit.transport.replicas import TIMEOUT_S
 from tests.unit.transport.test_strangers import few_descriptors
+from tests.waiting import eventually
 
 There = Callable[[int], Set[str] | None]
 HOSTS = ["127.0.0.1", "::1"]

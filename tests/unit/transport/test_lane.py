@@ -49,7 +49,8 @@ from spark_replication.transport.security.security import NO_SECURITY, Security
 from spark_replication.transport.sockets.frames import FrameReceiver, Outbox, encoded, send
 from tests.unit.storage.every_type import SAMPLES
 from tests.unit.storage.storage_stories import SCHEMA, read, read_batches, read_rows, rows
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
+from tests.waiting import eventually
 
 ORDERS, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BATCH = rows(0, 2)

@@ -15,7 +15,8 @@ from spark_replication.errors import (
 from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.flight.batch_copies import copy_of
-from tests.unit.transport.replicas import Broker, Brokers, eventually
+from tests.unit.transport.replicas import Broker, Brokers
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 COUNT = 100  # batches, of two rows each

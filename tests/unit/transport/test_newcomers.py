@@ -16,8 +16,9 @@ from spark_replication.transport.frames import replication_server
 from spark_replication.transport.meter import CONNECTION
 from spark_replication.transport.sockets import newcomers
 from spark_replication.transport.sockets.newcomers import Newcomers
-from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import Client, leads, put, stream
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 

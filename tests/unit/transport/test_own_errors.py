@@ -31,9 +31,10 @@ from spark_replication.transport.meter import CONNECTION, GET, INFO, PUT
 from tests.unit.storage.every_type import SAMPLES
 from tests.unit.storage.storage_stories import SCHEMA, rows
 from tests.unit.transport.flight_broker import FlightBroker, get, written
-from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import Client, leads, put, still_serves, stream
 from tests.unit.transport.test_reader_lane import Peer
+from tests.waiting import eventually
 
 TOPIC_ROWS = rows(0, 2)
 UNKNOWN = ReplicationError.code

@@ -12,7 +12,7 @@ from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.errors import NotEnoughReplicas
 from spark_replication.transport.flight.put_stream import AnswerQueue, QueueInOrder, QueueTogether
 from spark_replication.transport.meter import PUT, Meter
-from tests.unit.transport.replicas import eventually
+from tests.waiting import eventually
 
 
 class Written(list[dict[str, Any]]):

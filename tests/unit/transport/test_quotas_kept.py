@@ -27,9 +27,10 @@ from spark_replication.transport.security.quotas import Quotas
 from spark_replication.transport.security.security import Security
 from tests.unit.storage.storage_stories import SCHEMA, rows
 from tests.unit.transport.flight_broker import FlightBroker, get, written
-from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import ORDERS, OTHER, Client, put, reads, stream
 from tests.unit.transport.test_reader_lane import Peer
+from tests.waiting import eventually
 
 ALICE, BOB = Token("a-secret-of-one", "alice"), Token("a-secret-of-two", "bob")
 SERVING = Security(mode="token", tokens=Tokens.of(ALICE, BOB), broker_tokens=Tokens.of(Token("brokers", "broker")))

@@ -63,9 +63,10 @@ from spark_replication.transport.sockets.frames import (
     send,
 )
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, prepared, rows
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import Client, joined, leads, log_of, open_files, producers, put, stream
 from tests.unit.transport.test_lane import still_serves as still_takes
+from tests.waiting import eventually
 
 ORDERS, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WAIT_MS = 60_000

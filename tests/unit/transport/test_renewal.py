@@ -28,8 +28,9 @@ from spark_replication.transport.security.expiry import AGAIN_S, WARN_S, Expiry
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import Security, read_security, require_own_brokers
 from tests.unit.transport.certificates import Authority, Files, tls_settings
-from tests.unit.transport.replicas import TIMEOUT_S, Brokers, eventually
+from tests.unit.transport.replicas import TIMEOUT_S, Brokers
 from tests.unit.transport.test_security import token_settings
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -47,7 +47,8 @@ from spark_replication.transport.sockets.frames import SENDFILE_BYTES_MIN, Frame
 from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.storage.storage_stories import prepared
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 SILENCE_S = 0.3

@@ -26,7 +26,7 @@ from spark_replication.transport.security.security import NO_SECURITY
 from spark_replication.transport.sockets.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
 from spark_replication.transport.sockets.tls_channel import RECORD_BYTES_MAX, TlsChannel
 from tests.unit.storage.storage_stories import rows
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import (
     ORDERS,
     Client,
@@ -42,6 +42,7 @@ from tests.unit.transport.test_lane import (
 from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger, dialled
 from tests.unit.transport.test_security import SECRET
 from tests.unit.transport.test_tls_channel import Corked
+from tests.waiting import eventually
 
 CLIENT = ClientFrame(v=PROVING_VERSION, cluster_id=CLUSTER, name="client", nonce=NONCE)
 KNOWN = Tokens.of(Token(SECRET))

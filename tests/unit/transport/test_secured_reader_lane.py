@@ -26,7 +26,7 @@ from spark_replication.transport.sockets.frames import LastingReceiver
 from spark_replication.transport.sockets.tls_channel import ENCRYPTED_BYTES_MAX
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.hostile import any_of
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_lane import joined, still_serves
 from tests.unit.transport.test_reader_lane import (
     LARGE_BYTES,
@@ -49,6 +49,7 @@ from tests.unit.transport.test_reader_lane import (
 from tests.unit.transport.test_secured_lane import MISMATCHES
 from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger, dialled
 from tests.unit.transport.test_security import SECRET
+from tests.waiting import eventually
 
 SECURE = ["token", "mutual", "both"]
 CLIENT = ClientFrame(v=PROVING_VERSION, cluster_id=CLUSTER, reads=True, name="client", nonce=NONCE)

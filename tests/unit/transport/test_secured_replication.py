@@ -43,9 +43,10 @@ from spark_replication.transport.sockets.frames import (
 from spark_replication.transport.sockets.tls_channel import RECORD_BYTES_MAX
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
 from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
 from tests.unit.transport.test_tls_channel import Corked
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 HUGE_EPOCH = (1 << 31) - 1

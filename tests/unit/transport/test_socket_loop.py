@@ -20,7 +20,8 @@ from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.transport.sockets import socket_loop
 from spark_replication.transport.sockets.aside import Aside
 from spark_replication.transport.sockets.socket_loop import Connected, SocketLoop
-from tests.unit.transport.replicas import TIMEOUT_S, eventually
+from tests.unit.transport.replicas import TIMEOUT_S
+from tests.waiting import eventually
 
 UNHANDLED = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 

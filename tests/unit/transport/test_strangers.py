@@ -18,7 +18,8 @@ from spark_replication.transport.flight.actions import ActionServer, call, handl
 from spark_replication.transport.flight.strangers import Strangers, are_scarce
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import NO_SECURITY
-from tests.unit.transport.replicas import TIMEOUT_S, eventually
+from tests.unit.transport.replicas import TIMEOUT_S
+from tests.waiting import eventually
 
 TIMEOUT_MS = 10_000
 

@@ -19,8 +19,9 @@ from spark_replication.transport.flight.actions import call
 from spark_replication.transport.meter import CALL, FETCH, GET, INFO, PUT, UNKNOWN, Moved
 from spark_replication.transport.security.security import NO_SECURITY, read_security
 from tests.unit.transport.flight_broker import FlightBroker, get, written
-from tests.unit.transport.replicas import Brokers, eventually
+from tests.unit.transport.replicas import Brokers
 from tests.unit.transport.test_security import token_settings
+from tests.waiting import eventually
 
 SCHEMA = pa.schema([("number", pa.int64())])
 TIMEOUT_MS = 10_000

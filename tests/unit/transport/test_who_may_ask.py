@@ -221,9 +221,13 @@ HANDLED = [Handled(each, _reached) for each in ALL.values() if each not in (INTR
 
 
 def told(security: Security, port: int, action: str, body: bytes = b"no request") -> str:
+    with security.client(f"127.0.0.1:{port}") as client:
+        return told_to(client, action, body)
+
+
+def told_to(client: flight.FlightClient, action: str, body: bytes) -> str:
     try:
-        with security.client(f"127.0.0.1:{port}") as client:
-            list(client.do_action((action, body), flight.FlightCallOptions(timeout=10)))
+        list(client.do_action((action, body), flight.FlightCallOptions(timeout=10)))
     except flight.FlightError as error:
         found: ReplicationError = error_of_flight(error)
         return found.code
@@ -241,11 +245,11 @@ def test_the_table_has_every_action() -> None:
 
 @pytest.mark.parametrize("who", sorted(KNOWN))
 def test_who_may_ask(mode: Mode, port: int, who: str) -> None:
-    for table in (TABLE, OTHERWISE):
-        for action, (request, allowed) in table.items():
+    with mode.asking[who].client(f"127.0.0.1:{port}") as client:
+        for action, (request, allowed) in [*TABLE.items(), *OTHERWISE.items()]:
             if allowed is None:
                 continue
-            code = told(mode.asking[who], port, action, to_json(request))
+            code = told_to(client, action, to_json(request))
             right = "CLUSTER" if allowed in (SEEING, RULING, COMMANDING) else "TOPIC"
             assert code == (REACHED if who in allowed else f"{right}_AUTHORIZATION_FAILED"), (action, request)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,6 +23,7 @@ from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, HeldFlushes, IsrWrites, Links, Logs
 from tests.unit.engine.replica.story import Story
 from tests.unit.engine.test_broker_loop import CONFIGS, FOO_1, LIVE, ME
+from tests.waiting import eventually
 
 WAIT_S = 20.0
 
@@ -121,18 +121,11 @@ def test_a_shrunk_isr_is_stored_while_another_partition_is_busy(zookeeper: ZooKe
     with held(foo) as let_go:
         goes_on.set()
         assert zookeeper.answers_within(WAIT_S)
-        wait_for(lambda: foo_1.unguarded.leading().state.isr == {1})
+        eventually(lambda: foo_1.unguarded.leading().state.isr == {1}, "the one that is not busy is alone in sync")
         assert foo.unguarded.leading().state.isr == {1, 2}
         let_go.set()
-        wait_for(lambda: foo.unguarded.leading().state.isr == {1})
+        eventually(lambda: foo.unguarded.leading().state.isr == {1}, "the one that was busy is, too")
     sockets.stop(WAIT_S)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_busy_partition_is_left_for_the_next_tick() -> None:

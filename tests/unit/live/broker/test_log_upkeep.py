@@ -25,7 +25,8 @@ from spark_replication.model import BrokerId, Epoch, Registration, ReplicaOf, To
 from spark_replication.transport.flight.batch_copies import copy_of
 from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import command, registration, state
-from tests.unit.transport.replicas import Broker, Brokers, eventually
+from tests.unit.transport.replicas import Broker, Brokers
+from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
 REPLICA = ReplicaOf(ORDERS, "id")

@@ -32,7 +32,7 @@ from spark_replication.transport.flight.actions import ActionServer, handled
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
-from tests.unit.transport.replicas import eventually
+from tests.waiting import eventually
 
 TIMEOUT_S = 20.0
 FOO_1 = TopicPartition("foo", 1)
