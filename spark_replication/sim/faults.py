@@ -80,6 +80,10 @@ APART: Mapping[str, tuple[float, int]] = {
     "rot": (0.15, 3),
     "removed_state": (0.15, 2),
     "acknowledge_loss": (0.1, 3),
+    "stray_nodes": (0.4, 2),
+    "lost_folder": (0.2, 2),
+    "no_request": (0.15, 2),
+    "ousted_writing": (0.3, 2),
 }
 # Of the world of guardians, which has no records: what keeps brokers' processes, and takes them for what they are.
 GUARDIANS = {
@@ -133,6 +137,10 @@ LASTING = {
     "rot": (0, 0),
     "removed_state": (50, 900),
     "acknowledge_loss": (0, 0),
+    "stray_nodes": (0, 0),
+    "lost_folder": (200, 1500),
+    "no_request": (200, 1500),
+    "ousted_writing": (40, 300),
     "hang_broker": (1_000, 150_000),
     "refuse_start": (1_000, 40_000),
     "pause_guardian": (500, 90_000),

@@ -10,6 +10,8 @@ from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.cluster import SimulatedCluster
+from spark_replication.sim.cast.controllers import Candidate
+from spark_replication.sim.cast.meddlers import Meddlers
 from spark_replication.sim.cast.operators import Operators
 from spark_replication.sim.faults import Fault
 from spark_replication.sim.world.world import Process
@@ -30,7 +32,7 @@ class Injector:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._world = cluster.world
-        self._operators = Operators(cluster)
+        self._operators, self._meddlers = Operators(cluster), Meddlers(cluster)
         self._healed = False
         #: The broker whose disk rots: what every disk has lost, nobody could copy back.
         self._rotting: Host | None = None
@@ -423,38 +425,57 @@ class Injector:
         return True
 
     def _controller_ousted(self, fault: Fault) -> bool:
-        """Remove /controller by hand: another wins, and the old one learns of it late, with its session still alive."""
         controller = self._cluster.controller()
-        if controller is None:
-            return False
-        zookeeper = self._cluster.zookeeper
-        zookeeper.deafen(controller.session, 100 + fault.pick % 400)
-        zookeeper.vacate()
+        if controller is not None:
+            self._oust(controller, fault)
+        return controller is not None
+
+    def _ousted_writing(self, fault: Fault) -> bool:
+        """Oust a controller, or end its session, while a write of it is on its way, and comes late."""
+
+        def ousted(controller: Candidate) -> None:
+            if self._healed or self._cluster.controller() is not controller:
+                return
+            if fault.pick % 2:
+                self._cluster.zookeeper.expire(controller.session)
+            else:
+                self._oust(controller, fault)
+
+        def sent(process: Process) -> None:
+            if isinstance(process, Candidate):
+                self._world.after(0, "is ousted", lambda: ousted(process))
+
+        self._cluster.zookeeper.hold_next("controller writes", fault.for_ms, sent)
         return True
+
+    def _oust(self, controller: Candidate, fault: Fault) -> None:
+        """Remove /controller by hand: another wins, and the old one learns of it late, with its session still alive."""
+        self._cluster.zookeeper.deafen(controller.session, 100 + fault.pick % 400)
+        self._cluster.zookeeper.vacate()
+
+    # What people do to ZooKeeper
 
     def _garbage(self, fault: Fault) -> bool:
-        """Write what nobody can read into a leaderAndISR or a topic, and mend it later."""
-        store = self._cluster.store
-        partitions = [p for p in self._cluster.partitions() if p in store.partitions and p.topic not in store.deleting]
-        partition = _picked(partitions, fault.pick)
-        if partition is None:
+        return self._for_a_while(self._meddlers.garbage, fault)
+
+    def _lost_folder(self, fault: Fault) -> bool:
+        return self._for_a_while(self._meddlers.lost_folder, fault)
+
+    def _no_request(self, fault: Fault) -> bool:
+        return self._for_a_while(self._meddlers.no_request, fault)
+
+    def _for_a_while(self, meddle: Callable[[Fault], bool], fault: Fault) -> bool:
+        if not meddle(fault):
             return False
-        if fault.pick % 3:
-            store.spoil(partition)
-        else:
-            store.spoil(topics=(partition.topic,))
-        self._later(fault.for_ms, "mends", store.mend)
+        self._later(fault.for_ms, "mends", self._meddlers.mend)
         return True
 
+    def _stray_nodes(self, fault: Fault) -> bool:
+        return self._meddlers.stray_nodes(fault)
+
     def _removed_state(self, fault: Fault) -> bool:
-        """Remove a leaderAndISR, as a person does who takes that for a cure. The next controller finds out."""
-        store = self._cluster.store
-        partitions = [p for p in self._cluster.partitions() if p in store.partitions and p.topic not in store.deleting]
-        partition = _picked(partitions, fault.pick)
-        if partition is None or store.unreadable.hides(partition):
+        if not self._meddlers.removed_state(fault):
             return False
-        store.remove(partition)
-        self._cluster.checkers.removed(partition, store.topics[partition.topic].state.topic_id)
         winner = self._cluster.winner()  # one that is loading may have read it
         if winner is not None:
             self._crash(winner, fault)
@@ -480,7 +501,7 @@ class Injector:
         self._healed = True
         self._cluster.network.heal()
         self._cluster.zookeeper.disarm()
-        self._cluster.store.mend()
+        self._meddlers.mend()
         for host in self._cluster.hosts.values():
             self._heal_host(host)
         for name in self._cluster.candidates:

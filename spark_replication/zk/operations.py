@@ -35,12 +35,15 @@ class Node(NamedTuple):
         return Made(self.version, self.zxid, self.modified_ms)
 
 
+NOWHERE = 0
+
+
 class Folder(NamedTuple):
     """A znode's children as listed."""
 
     #: Sorted.
     names: list[str]
-    #: The pzxid of the znode: when a child last came or went.
+    #: The pzxid of the znode: when a child last came or went. NOWHERE if there is no such znode.
     zxid: int
 
 

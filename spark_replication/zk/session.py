@@ -40,6 +40,7 @@ from spark_replication.zk.login import NOBODY, Login
 from spark_replication.zk.multi_read import multi_read_async
 from spark_replication.zk.operations import (
     NOT_PERMITTED,
+    NOWHERE,
     READS_AT_ONCE_MAX,
     Check,
     Committed,
@@ -268,7 +269,7 @@ class Session:
     def folder_now(self, path: str, watch: Watch | None = None) -> Folder:
         """List a folder; empty if there is no such node."""
         found: Folder | None = self._wait(partial(self._folder, path, watch), f"listing {path}")
-        return found or Folder([], 0)
+        return found or Folder([], NOWHERE)
 
     def children_now(self, path: str, watch: Watch | None = None) -> list[str]:
         """The names of the children, sorted; empty if there is no such node."""

@@ -251,7 +251,7 @@ PLANTED_BUGS = (
         "                created=state.created,\n                served=self.high_watermark,\n",
         *LOSS,
         profile="restarts",
-        seed=399,
+        seed=1022,
     ),
     bug(
         "truncate to the high watermark",

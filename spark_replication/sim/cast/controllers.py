@@ -46,7 +46,7 @@ from spark_replication.zk.controller.committing import Committing
 from spark_replication.zk.controller.looking import CandidacyOver, Found, Looking, Marks, Told, looked
 from spark_replication.zk.controller.request_looking import Deletions, RequestLooking, looked_for
 from spark_replication.zk.operations import Check
-from spark_replication.zk.session import MultiOutcome
+from spark_replication.zk.session import MultiOutcome, SessionLost
 
 TICK_MS = 150
 LOOK_S = 0.2  # between two tries to read what could not be read
@@ -326,8 +326,8 @@ class Commanding:
             elif not self.over:
                 for told in self._looking.found(answer):
                     self._tell(told)
-                for multi in self._looking.deletions(answer):
-                    self._requests("forgets changes", "").commit(multi, self._deleted)
+                for multi in self._looking.writes(answer):
+                    self._requests("forgets changes", "").commit(multi, self._written)
 
         self.session.request("reads what is marked", operate, answered)
 
@@ -359,10 +359,13 @@ class Commanding:
         else:
             self.candidate.handle(told)
 
-    def _deleted(self, outcome: MultiOutcome) -> None:
-        if self.over or isinstance(outcome, ReplicationError):
+    def _written(self, outcome: MultiOutcome) -> None:
+        if self.over or isinstance(outcome, SessionLost):
             return
-        deposed = self._looking.deleted(outcome)
+        if isinstance(outcome, ReplicationError):
+            self._looking.failed(Marks(brokers=False, changes=True, held=()), self._now_s)
+            return
+        deposed = self._looking.written(outcome)
         if deposed is not None:
             self._tell(deposed)
 

@@ -103,8 +103,10 @@ class Stored:
                     self._follow_topic(topic)
             case ["config", "topics", topic]:
                 self._follow_topic(topic)
-            case ["brokers", "topics", topic, number, *_]:
-                self._follow_partition(TopicPartition(topic, int(number)), before, node, is_folder=len(names) == 4)
+            case ["brokers", "topics", topic, number] if number.isdigit() and node is None:
+                self.removed.discard(TopicPartition(topic, int(number)))
+            case ["brokers", "topics", topic, number, paths.LEADER_AND_ISR]:
+                self._follow_partition(TopicPartition(topic, int(number)), before, node)
             case ["brokers", "ids", broker]:
                 _keep(self.registered, int(broker), node, Registration, path)
             case ["brokers", "epochs", broker]:
@@ -138,13 +140,7 @@ class Stored:
         if before is None or before.version != node.version:
             self.topic_stored(name, None if before is None else before.state, state)
 
-    def _follow_partition(
-        self, partition: TopicPartition, before: Node | None, node: Node | None, *, is_folder: bool
-    ) -> None:
-        if is_folder:
-            if node is None:
-                self.removed.discard(partition)
-            return
+    def _follow_partition(self, partition: TopicPartition, before: Node | None, node: Node | None) -> None:
         path = paths.leader_and_isr(partition)
         if node is None:
             self.partitions.pop(partition, None)

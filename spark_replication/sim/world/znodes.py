@@ -11,6 +11,7 @@ from typing import assert_never
 from spark_replication.core.law.writes import Made
 from spark_replication.zk.operations import (
     EXISTS,
+    NOWHERE,
     Check,
     Committed,
     Create,
@@ -63,7 +64,7 @@ class Znodes:
 
     def folder_now(self, path: str, watch: object = None) -> Folder:
         node = self.read(path)
-        return Folder([], 0) if node is None else Folder(self.children(path) or [], node.children_zxid)
+        return Folder([], NOWHERE) if node is None else Folder(self.children(path) or [], node.children_zxid)
 
     def children_now(self, path: str, watch: object = None) -> list[str]:
         return self.children(path) or []

@@ -4,6 +4,9 @@ ISRs that leaders changed, and what could not be read and can be now.
 A watch only marks what is to be read. The marks are taken, and the watches set again, before the first byte is read: so
 nothing is lost, and a burst of changes is one event. A notification is deleted after its partitions were handed on, in
 a multi() that checks the controller epoch: a deposed controller must not delete what its successor has not seen.
+
+Leaders go on where somebody has removed the folder of notifications: of what they change then they tell nobody. So the
+folder is made again, and after that everything is loaded anew.
 """
 
 from __future__ import annotations
@@ -19,7 +22,18 @@ from spark_replication.model import TopicPartition, decode, shortened
 from spark_replication.zk import paths
 from spark_replication.zk.contents import Contents, is_held, is_readable
 from spark_replication.zk.isr_change import IsrChange
-from spark_replication.zk.operations import EXISTS, Check, Committed, Delete, Node, Operation, Rejected, UnreadNode
+from spark_replication.zk.operations import (
+    EXISTS,
+    NOWHERE,
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Rejected,
+    UnreadNode,
+)
 from spark_replication.zk.reading import NodeReads, Reading
 from spark_replication.zk.session import Watch
 
@@ -35,6 +49,9 @@ class CandidacyOver(NamedTuple):
     """This candidacy is over."""
 
     why: str
+
+
+FOLDER_LOST = CandidacyOver(f"{paths.ISR_CHANGES} was removed by somebody: everything is loaded anew")
 
 
 class Marks(NamedTuple):
@@ -53,6 +70,8 @@ class Changes(NamedTuple):
     left: dict[str, str]
     #: The partitions that they name.
     event: PartitionsRead
+    #: Whether there is no folder of notifications.
+    is_gone: bool = False
 
 
 class Found(NamedTuple):
@@ -76,6 +95,7 @@ class Looking:
         self._looks_at_s = now_s + look_s
         self._not_before_s = 0.0
         self._pause_s = PAUSE_S_MIN
+        self._has_lost_folder = False
         self.hold(unreadable)
 
     def hold(self, unreadable: Unreadable) -> None:
@@ -116,14 +136,17 @@ class Looking:
         return pause_s
 
     def found(self, found: Found) -> Iterator[Told | CandidacyOver]:
-        """What the controller is to be told. After that, `deletions` are due."""
+        """What the controller is to be told. After that, `writes` are due."""
         self._pause_s = PAUSE_S_MIN
         if found.brokers is not None:
             # A broker that may not be read has no watch.
             self._unreadable_brokers = bool(found.brokers.unreadable.reasons)
             yield found.brokers
         if found.changes is not None:
+            self._has_lost_folder |= found.changes.is_gone
             yield from self._changed(found.changes)
+            if self._has_lost_folder and not found.changes.is_gone:
+                yield FOLDER_LOST
         if found.readable is not None:
             yield CandidacyOver(f"{shortened(found.readable)} can be read again, or is gone: everything is loaded anew")
 
@@ -135,16 +158,21 @@ class Looking:
         if changes.event.partitions or changes.event.unreadable.reasons:
             yield changes.event
 
-    def deletions(self, found: Found) -> Iterator[list[Operation]]:
-        """The multi()s that delete what was handed on. Of each, `deleted` is to be told what came of it."""
+    def writes(self, found: Found) -> Iterator[list[Operation]]:
+        """The multi()s that delete what was handed on, or make the folder. Of each, `written` is to be told what came
+        of it."""
+        if found.changes is not None and found.changes.is_gone:
+            yield [self._epoch_check, Create(paths.ISR_CHANGES)]
         names = [] if found.changes is None else found.changes.names
         for start in range(0, len(names), DELETIONS_IN_MULTI_MAX):
             some = names[start : start + DELETIONS_IN_MULTI_MAX]
             yield [self._epoch_check, *(Delete(paths.isr_change(name), EXISTS) for name in some)]
 
-    def deleted(self, outcome: Committed | Rejected) -> CandidacyOver | None:
+    def written(self, outcome: Committed | Rejected) -> CandidacyOver | None:
         if isinstance(outcome, Rejected) and outcome.operation == 0:
             return CandidacyOver("another controller raised /controller_epoch")
+        if self._has_lost_folder:
+            return FOLDER_LOST
         if isinstance(outcome, Rejected):
             self.mark(changes=True)  # somebody deleted one by hand: look again
         return None
@@ -165,14 +193,14 @@ def _readable(reads: NodeReads, held: Sequence[str]) -> str | None:
 
 
 def _changes(reads: NodeReads, watch: Watch | None) -> Changes:
-    names = reads.children_now(paths.ISR_CHANGES, watch)
+    names, listed_zxid = reads.folder_now(paths.ISR_CHANGES, watch)
     nodes = reads.read_each([paths.isr_change(name) for name in names])
     changed, left = _partitions_of(names, nodes)
     stored = reads.read_each([paths.leader_and_isr(partition) for partition in changed])
     contents = Contents()
     partitions = contents.stored(dict(zip(changed, stored, strict=True)))
     readable = [name for name in names if paths.isr_change(name) not in left]
-    return Changes(readable, left, PartitionsRead(partitions, contents.unreadable))
+    return Changes(readable, left, PartitionsRead(partitions, contents.unreadable), is_gone=listed_zxid == NOWHERE)
 
 
 def _partitions_of(

@@ -99,10 +99,10 @@ class ControllerWatch:
                 self._depose(each)
             else:
                 self._on_event(each)
-        for multi in self._looking.deletions(found):
+        for multi in self._looking.writes(found):
             outcome = self._session.commit_now(multi)
             with self._marked:
-                deposed = self._looking.deleted(outcome)
+                deposed = self._looking.written(outcome)
             if deposed is not None:
                 self._depose(deposed)
                 return

@@ -38,7 +38,7 @@ from spark_replication.model import (
 )
 from spark_replication.zk import paths
 from spark_replication.zk.controller import batches
-from spark_replication.zk.operations import Committed, Create, Delete, SetData
+from spark_replication.zk.operations import EXISTS, Committed, Create, Delete, SetData
 from tests.live.cluster.faults import stopped
 from tests.waiting import eventually
 
@@ -484,6 +484,20 @@ def test_an_isr_change_reaches_the_controller_and_its_notification_goes(cluster:
     session = cluster.session()
     eventually(lambda: not session.children_now(paths.ISR_CHANGES), "what was read is removed", 10)
     assert broker.controller() is not None
+
+
+def test_a_folder_of_notifications_that_somebody_removed_is_made_again_and_everything_is_loaded_anew(
+    cluster: Cluster,
+) -> None:
+    deposed, events = Heard(), Heard()
+    store = cluster.controller(deposed)
+    assert store.campaign("a", "127.0.0.1", 1)
+    store.watch(events)
+    events.take_until(lambda event: isinstance(event, BrokersRead))
+    session = cluster.session()
+    session.commit_now((Delete(paths.ISR_CHANGES, EXISTS),))
+    assert "removed by somebody" in deposed.take()
+    assert session.read_now(paths.ISR_CHANGES) is not None
 
 
 def test_notifications_from_before_the_watch_are_read(cluster: Cluster) -> None:

@@ -67,8 +67,8 @@ class Story:
             return []
         found = looked(self.of.taken(self.now_s), self.tree)
         told = list(self.of.found(found))
-        for multi in self.of.deletions(found):
-            deposed = self.of.deleted(self.tree.multi(multi))
+        for multi in self.of.writes(found):
+            deposed = self.of.written(self.tree.multi(multi))
             told += [] if deposed is None else [deposed]
         return told
 
@@ -158,12 +158,43 @@ def test_a_notification_that_somebody_deleted_has_the_others_looked_at_again() -
     found = looked(story.of.taken(story.now_s), story.tree)
     list(story.of.found(found))
     story.does(Delete(paths.isr_change(story.notifications[0]), EXISTS))
-    (multi,) = story.of.deletions(found)
+    (multi,) = story.of.writes(found)
     outcome = story.tree.multi(multi)
     assert isinstance(outcome, Rejected)
-    assert story.of.deleted(outcome) is None
+    assert story.of.written(outcome) is None
     assert kinds(story.looks()) == ["PartitionsRead"]
     assert story.notifications == []
+
+
+def test_where_somebody_removed_the_folder_it_is_made_again_and_all_is_loaded_anew() -> None:
+    """Of what leaders have changed meanwhile nobody was told."""
+    story = Story()
+    story.looks()
+    story.does(Delete(paths.ISR_CHANGES, EXISTS))
+    story.of.mark(changes=True)
+    (over,) = story.looks()
+    assert isinstance(over, CandidacyOver)
+    assert "removed by somebody" in over.why
+    assert story.tree.read(paths.ISR_CHANGES) is not None
+
+
+def test_so_it_is_where_the_answer_was_lost_and_where_somebody_put_it_back() -> None:
+    story = Story()
+    story.does(Delete(paths.ISR_CHANGES, EXISTS))
+    marks = story.of.taken(story.now_s)
+    found = looked(marks, story.tree)
+    assert kinds(list(story.of.found(found))) == ["BrokersRead"]
+    story.does(*next(story.of.writes(found)))
+    story.of.failed(marks, story.now_s)
+    story.now_s += 1
+    assert kinds(story.looks()) == ["BrokersRead", "CandidacyOver"]
+
+
+def test_a_deposed_controller_makes_no_folder() -> None:
+    story = Story()
+    story.does(Delete(paths.ISR_CHANGES, EXISTS), SetData(paths.CONTROLLER_EPOCH, b"later", EXISTS))
+    assert kinds(story.looks()) == ["BrokersRead", "CandidacyOver"]
+    assert story.tree.read(paths.ISR_CHANGES) is None
 
 
 def test_many_notifications_are_deleted_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +202,7 @@ def test_many_notifications_are_deleted_in_several_writes(monkeypatch: pytest.Mo
     story = Story()
     for _ in range(5):
         story.notify(ORDERS[0])
-    multis = list(story.of.deletions(looked(story.of.taken(story.now_s), story.tree)))
+    multis = list(story.of.writes(looked(story.of.taken(story.now_s), story.tree)))
     assert [len(multi) - 1 for multi in multis] == [2, 2, 1]
     assert all(multi[0] == EPOCH_CHECK for multi in multis)
 
