@@ -1373,6 +1373,15 @@ PLANTED_BUGS = (
         seed=3,
     ),
     bug(
+        "read nodes that could not go for those below it, and leave them",
+        "zk/controller/committing.py",
+        "        elif not strays:\n",
+        "        elif True:\n",
+        *UNTOLD,
+        UNEXPECTED,
+        seed=17,
+    ),
+    bug(
         "look no more at what could not be read",
         "zk/controller/looking.py",
         "        return self._looks_at_s if self._held or self._unreadable_brokers else math.inf",

@@ -47,7 +47,9 @@ class IsrWrites:
     def _seen(self, write: IsrWrite, then: Then, current: ReadOutcome) -> None:
         if isinstance(current, ReplicationError):
             then(IsrUnanswered())
-        elif current is not None and _is_of_another_epoch(write, current):
+        elif current is None:  # before the change lands another may be made
+            self._ask_why(write, then)
+        elif _is_of_another_epoch(write, current):
             self._refused_as(write, then, current)
         else:
             self._send(write, then, notify=self._controlled())
@@ -72,9 +74,12 @@ class IsrWrites:
                 # its next write.
                 self._send(write, then, notify=False)
             case Rejected():
-                self._session.read(paths.topic_id(write.topic_id), partial(self._refused, write, then))
+                self._ask_why(write, then)
             case ReplicationError():
                 then(IsrUnanswered())
+
+    def _ask_why(self, write: IsrWrite, then: Then) -> None:
+        self._session.read(paths.topic_id(write.topic_id), partial(self._refused, write, then))
 
     def _refused(self, write: IsrWrite, then: Then, topic_id: ReadOutcome) -> None:
         """Answer by the topic's id first: the leaderAndISR of a topic that was made again says nothing of this one."""

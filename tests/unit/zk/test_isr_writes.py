@@ -154,6 +154,20 @@ def test_a_state_that_was_removed_and_made_again_is_not_for_the_leader_of_the_on
     assert story.stored == encode(again)
 
 
+def test_where_no_state_was_found_none_that_is_made_meanwhile_is_changed(story: Story) -> None:
+    """It begins at the version that the leader names."""
+    again = PartitionState(leader=None, leader_epoch=4096, isr=frozenset(), min_isr=1, epochs={})
+    story.zookeeper.write(Delete(PATH, EXISTS))
+    answers = story.change()
+    story.zookeeper.answer()
+    story.zookeeper.write(Create(PATH, encode(again)))
+    story.zookeeper.answer_all()
+    (answer,) = answers
+    assert isinstance(answer, IsrRefused)
+    assert answer.current is not None
+    assert (answer.current.state, story.stored) == (again, encode(again))
+
+
 @pytest.mark.parametrize("answered", [0, 1, 2, 3])
 def test_an_answer_that_is_lost_is_none(story: Story, answered: int) -> None:
     answers = story.change(replace(WRITE, version=0 if answered < 2 else 1))
