@@ -72,7 +72,7 @@ UNTOLD = (
 # seed again: the next who works here looks longer, and takes each off this list with the seed that it found.
 TO_BE_FOUND_AGAIN = frozenset(
     {
-        "let a leader write over a state that was removed and made again at the version that it knows",
+        "leave the request of a partition that goes",
         "serve a re-added partition from its old log",
         "vouch for logs that this process has not opened",
         "believe what came in place of a cut, as what was flushed there before",
@@ -117,10 +117,13 @@ PLANTED_BUGS = (
     bug(
         "let a leader write over a state that was removed and made again at the version that it knows",
         "zk/broker/isr_writes.py",
-        "        elif current is not None and _is_of_another_epoch(write, current):",
+        "        elif current is None:  # before the change lands another may be made\n"
+        "            self._ask_why(write, then)\n"
+        "        elif _is_of_another_epoch(write, current):",
         "        elif False:",
         "leader_epoch_never_falls",
-        seed=874,
+        profile="admin",
+        seed=467,
     ),
     bug(
         "leave out a leader's check of its own broker epoch",
