@@ -274,8 +274,8 @@ class Query(Client):
         self._has_settled = True  # nothing of runs that planned otherwise is on its way
         #: The attempts that nobody waits for, and that go on.
         self._zombies: list[Attempt] = []
-        #: All that any run has planned with.
-        self._used: set[int] = set()
+        #: All that any run has planned with, since when.
+        self._used: dict[int, int] = {}
         #: The unfinished tasks, with the attempts at each.
         self._left: dict[Task, list[Attempt]] = {}
         #: How many attempts at each task of this micro-batch have failed.
@@ -283,8 +283,12 @@ class Query(Client):
         #: The rows of all finished batches, and the topic that they are in.
         self.stored: set[bytes] = set()
         self.topic_id = ""
-        #: Whether a partition of its topic was removed meanwhile.
-        self.has_lost_partitions = False
+
+    @property
+    def has_lost_partitions(self) -> bool:
+        """Whether a partition in which it may have rows was removed meanwhile."""
+        gone_ms = self.cluster.checkers.gone_ms.get(self.topic_id, {})
+        return any(gone_ms.get(number, -1) >= since_ms for number, since_ms in self._used.items())
 
     @property
     def is_through(self) -> bool:
@@ -303,9 +307,6 @@ class Query(Client):
         return True
 
     def _tick(self) -> None:
-        there = {partition.partition for partition in self.cluster.topics() if partition.topic == self._topic}
-        self._used |= set(self._planned)
-        self.has_lost_partitions |= not there.issuperset(self._used)
         if self._is_refused or self.topic_id not in self.cluster.topic_ids():
             self._make()
         elif self._left:
@@ -320,7 +321,7 @@ class Query(Client):
         self._leave()
         self._lives += 1
         self._batch, self._restored, self._repeats, self._is_refused = 0, 0, False, False
-        self._planned, self._last_planned, self._used, self.has_lost_partitions = (), (), set(), False
+        self._planned, self._last_planned, self._used = (), (), {}
         self.stored, self.topic_id = set(), ""
         there = sorted(self.cluster.topic_ids().items())
         if there:
@@ -333,6 +334,13 @@ class Query(Client):
         self._repeats, self._planned = True, ()
         self._next_ms = self.world.now_ms + after_ms
 
+    def _plan_with(self, numbers: Partitions) -> None:
+        """Some of these may have gone: a broker may not know it yet."""
+        self._planned = numbers
+        there = {each.partition for each in self.cluster.topics() if each.topic == self._topic}
+        for number in numbers:
+            self._used.setdefault(number, self.world.now_ms if number in there else 0)
+
     def _plan(self) -> bool:
         """As any broker knows the topic by now. Whether the next batch may begin.
 
@@ -344,7 +352,7 @@ class Query(Client):
             broker = living[self.world.between(0, len(living) - 1)]
             for topic in broker.loop.metadata([self._topic], None).topics:
                 if topic.topic_id == self.topic_id:
-                    self._planned = topic.numbers
+                    self._plan_with(topic.numbers)
                     self.world.note(f"{self.name} plans with {topic.numbers} of {broker.name}, hidden {topic.hidden}")
             if self._planned not in ((), self._last_planned):
                 self._last_planned = self._planned

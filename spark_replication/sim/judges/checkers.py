@@ -63,6 +63,8 @@ class Checkers:
         self._judged: tuple[object, ...] = ()
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
+        #: By topic id and number, when a partition last went from its topic.
+        self.gone_ms: dict[str, dict[int, int]] = {}
         #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
         self.lost: set[BrokerId] = set()
         store.partition_stored = self.stored
@@ -461,10 +463,12 @@ class Checkers:
                 self._world.counts["elected_preferred"] += 1
 
     def topic_stored(self, topic: str, before: TopicState | None, after: TopicState) -> None:
-        """Note the assignments that became narrower. A leaderAndISR of the same multi() is stored later: what must hold
-        of both is checked after the multi()."""
+        """Note the partitions that go, and the assignments that became narrower. A leaderAndISR of the same multi() is
+        stored later: what must hold of both is checked after the multi()."""
         if before is None or before.topic_id != after.topic_id:
             return
+        gone = before.partitions.keys() - after.partitions.keys()
+        self.gone_ms.setdefault(after.topic_id, {}).update(dict.fromkeys(gone, self._world.now_ms))
         for number, replicas in before.partitions.items():
             if number in after.partitions and set(after.partitions[number]) < set(replicas):
                 story = self.story(TopicPartition(topic, number), after.topic_id)
