@@ -130,10 +130,19 @@ class Session:
         self._in_flight: set[_Request] = set()
         self._ended = False
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._timeout_s = session_timeout_ms / 1000
-        self._overdue = Overdue(self._timeout_s, serves=self._serves_others, end=self._refused)
+        self._session_timeout_ms = session_timeout_ms
+        self._overdue = Overdue(session_timeout_ms / 1000, serves=self._serves_others, end=self._refused)
         self._why_ended = ""
-        self._client = self._new_client(self._failed)
+        self._client = KazooClient(
+            hosts=_with_attempts(address),
+            timeout=session_timeout_ms / 1000,
+            handler=NeverBlockingHandler(self._failed),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+            ),
+            logger=_kazoo_log,
+            **login.of_kazoo,
+        )
         self._client.add_listener(self._state_changed)
 
     @classmethod
@@ -173,19 +182,13 @@ class Session:
                 f"no ZooKeeper answers at {address} within {wait_ms} ms ({type(error).__name__}): start it, or correct "
                 f"the address{_of_tls(login)}"
             ) from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            session.close()
+            raise BrokerNotAvailable(
+                f"this process can open no session with ZooKeeper at {address} ({error}): raise its limit of open "
+                "files or of threads (`ulimit -n`, `ulimit -u`)"
+            ) from error
         return session
-
-    def _new_client(self, failed: Callable[[Exception], None]) -> KazooClient:
-        return KazooClient(
-            hosts=_with_attempts(self.address),
-            timeout=self._timeout_s,
-            handler=NeverBlockingHandler(failed),
-            connection_retry=KazooRetry(
-                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
-            ),
-            logger=_kazoo_log,
-            **self.login.of_kazoo,
-        )
 
     @property
     def root_bytes(self) -> int:
@@ -475,13 +478,17 @@ class Session:
 
     def _serves_others(self) -> bool:
         """Whether a server takes a client that has seen nothing yet."""
-        client = self._new_client(lambda error: None)
         try:
-            client.start(timeout=self._timeout_s)
-        except (kazoo_errors.KazooException, KazooTimeoutError):
+            another = Session.connect(
+                self.address,
+                "",
+                session_timeout_ms=self._session_timeout_ms,
+                request_timeout_ms=self._session_timeout_ms,
+                login=self.login,
+            )
+        except ReplicationError:
             return False
-        finally:
-            _stop(client)
+        another.close()
         return True
 
     def _refused(self) -> None:
