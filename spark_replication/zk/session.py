@@ -459,17 +459,22 @@ class Session:
     # The session's own state. kazoo calls this on its connection thread, which must not block.
 
     def _state_changed(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
-            self._overdue.back()
-            self._pump()
-            self._tell(SessionState.CONNECTED)
-        elif state == KazooState.SUSPENDED:
-            self._overdue.suspended()
-            self._tell(SessionState.SUSPENDED)
-        else:
+        if state not in (KazooState.CONNECTED, KazooState.SUSPENDED):
             unanswered = self._end()
             if unanswered is not None:
                 threading.Thread(target=self._lose, args=(unanswered,), name="zookeeper-lost", daemon=True).start()
+            return
+        connected = state == KazooState.CONNECTED
+        with self._lock:
+            if self._ended:  # kazoo goes on until it has stopped
+                return
+            if connected:
+                self._overdue.back()
+            else:
+                self._overdue.suspended()
+        if connected:
+            self._pump()
+        self._tell(SessionState.CONNECTED if connected else SessionState.SUSPENDED)
 
     def _failed(self, error: Exception) -> None:
         """A thread of kazoo's died of an error: kazoo does nothing more."""

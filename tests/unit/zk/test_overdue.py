@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from kazoo.protocol.states import KazooState
+
+from spark_replication.zk.login import NOBODY
 from spark_replication.zk.overdue import Overdue
+from spark_replication.zk.session import Session, SessionState
 
 LATE_S = 20.0
 
@@ -42,3 +46,22 @@ def test_a_session_whose_connection_is_back_in_time_goes_on() -> None:
     waiting.join(LATE_S)
     assert not waiting.is_alive()
     assert not story.ended.is_set()
+
+
+def test_a_session_that_has_ended_is_never_overdue_and_tells_nothing_more() -> None:
+    before = set(threading.enumerate())
+    told: list[SessionState] = []
+    lost = threading.Event()
+
+    def listens(state: SessionState) -> None:
+        told.append(state)
+        lost.set()
+
+    session = Session("127.0.0.1:1", "/x", session_timeout_ms=10, request_timeout_ms=10, login=NOBODY)
+    session.listen(listens)
+    session._state_changed(KazooState.LOST)
+    assert lost.wait(LATE_S)
+    for late in (KazooState.SUSPENDED, KazooState.CONNECTED, KazooState.SUSPENDED):  # kazoo stops only now
+        session._state_changed(late)
+    assert told == [SessionState.LOST]
+    assert "zookeeper-overdue" not in {each.name for each in threading.enumerate() if each not in before}
