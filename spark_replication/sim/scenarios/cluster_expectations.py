@@ -24,7 +24,7 @@ from spark_replication.sim.scenarios.expectation import (
     expect_keys,
     same,
 )
-from spark_replication.sim.scenarios.memory_store import MemoryStore
+from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
 from spark_replication.view.cluster_metrics import metrics
 
 _NO_LEADER = -1
@@ -50,7 +50,7 @@ class ClusterExpectations:
     """The expectations of a cluster scenario. Partitions are read from the store, not from a controller's memory: what
     is persisted counts."""
 
-    def __init__(self, store: MemoryStore, racks: Mapping[BrokerId, str | None], names: set[str]) -> None:
+    def __init__(self, store: ZooKeeperAtOnce, racks: Mapping[BrokerId, str | None], names: set[str]) -> None:
         self._store = store
         self._racks = racks
         #: The topics that expectations may name.

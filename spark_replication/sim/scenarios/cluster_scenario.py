@@ -13,7 +13,7 @@ import msgspec
 from spark_replication.config import TopicSettings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.answers import outcome
-from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import (
     Event,
     LogInfoRead,
@@ -25,11 +25,19 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.plan import Reconsider, Reply
 from spark_replication.core.controller.settling import advance, recover, settle
+from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.partition_change import effective_min_isr
-from spark_replication.core.law.writes import IsrWrite, StoredPartition
+from spark_replication.core.law.writes import IsrCommitted, IsrWrite, StoredPartition
 from spark_replication.core.replica.isr import changed
 from spark_replication.engine.controller.controller_loop import ControllerLoop
-from spark_replication.errors import EpochBehindLog
+from spark_replication.errors import (
+    EpochBehindLog,
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    ReplicationError,
+    StaleBrokerEpoch,
+)
 from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
 from spark_replication.messages.requests import (
     AcknowledgeLoss,
@@ -55,7 +63,7 @@ from spark_replication.sim.scenarios.expectation import (
     expect_mapping,
     milliseconds,
 )
-from spark_replication.sim.scenarios.memory_store import ControllerDied, MemoryStore
+from spark_replication.sim.scenarios.zookeeper_at_once import ControllerDied, ZooKeeperAtOnce
 from spark_replication.storage.format.batches import schema_change
 
 _NO_LEADER = -1
@@ -69,7 +77,7 @@ class ClusterScenario:
     def __init__(self, document: dict[str, Any]) -> None:
         expect_keys(document, "the scenario", set(document), {"brokers", "steps"})
         self._racks = _racks(document["brokers"])
-        self._store = MemoryStore(settings_from(expect_mapping(document.get("config", {}), "config")))
+        self._store = ZooKeeperAtOnce(settings_from(expect_mapping(document.get("config", {}), "config")))
         for broker, rack in self._racks.items():
             self._store.register(broker, clean=True, rack=rack)
         for topic, found in expect_mapping(document.get("topics", {}), "topics").items():
@@ -130,10 +138,11 @@ class ClusterScenario:
         of = {key: self._replicas(key, topic, found) for key in ("replicas", "adding", "removing")}
         topic_id, adding, removing = f"id-{topic}", of["adding"], of["removing"]
         state = TopicState(topic_id=topic_id, partitions=of["replicas"], adding=adding, removing=removing)
-        for number, partition_keys in found.items():
-            partition = TopicPartition(topic, number)
-            self._store.partitions[partition] = self._partition(partition, partition_keys, state, settings)
-        self._store.topics[topic] = StoredTopic(state, 0, config)
+        states = {
+            number: self._partition(TopicPartition(topic, number), partition_keys, state, settings)
+            for number, partition_keys in found.items()
+        }
+        self._store.place(topic, state, states, config)
 
     def _replicas(self, key: str, topic: str, found: dict[int, dict[str, Any]]) -> dict[int, tuple[BrokerId, ...]]:
         replicas = {}
@@ -148,7 +157,8 @@ class ClusterScenario:
 
     def _partition(
         self, partition: TopicPartition, keys: dict[str, Any], topic: TopicState, settings: TopicSettings
-    ) -> StoredPartition:
+    ) -> tuple[PartitionState, int]:
+        """As it is stored, and at which version."""
         members = {
             name: frozenset(self._all_known(keys.get(name, []), name)) for name in ("isr", "elr", "last_known_elr")
         }
@@ -168,16 +178,15 @@ class ClusterScenario:
             min_isr=effective_min_isr(settings.min_insync_replicas, factor),
             epochs={broker: self._store.broker_epochs[broker].epoch for broker in members["isr"] | members["elr"]},
         )
-        return StoredPartition(state, expect_int(keys.get("partition_epoch", 0), "partition_epoch"))
+        return state, expect_int(keys.get("partition_epoch", 0), "partition_epoch")
 
     def _leader(self, value: Any) -> BrokerId | None:
         return None if expect_int(value, "a leader") == _NO_LEADER else self._known(value)
 
     def _controller(self) -> ControllerLoop:
-        loaded = self._store.load()
         return ControllerLoop(
-            loaded,
-            store=self._store.session(loaded.controller_epoch),
+            self._store.load(),
+            store=self._store.session(),
             sender=self,
             mirror=NoMirror(),
             answer=self._answered,
@@ -332,7 +341,10 @@ class ClusterScenario:
             version=version,
             joining=joining,
         )
-        refused = self._store.change_isr(write)
+        refused = _why_refused(write, self._store.partitions[partition], self._store.brokers)
+        answer = self._store.change_isr(write)
+        if isinstance(answer, IsrCommitted) == (refused is not None):
+            raise Mismatch(f"the ISR of {partition} that its leader writes", refused or "stored", answer)
         if refused is not None:
             self._reply = Reply(refused)
         else:
@@ -402,11 +414,26 @@ class ClusterScenario:
         self._expectations.expect(str(key), wanted, self._loop.cluster, self._sent, self._reply, self._remaining)
 
 
-def _names(document: dict[str, Any], store: MemoryStore) -> set[str]:
+def _names(document: dict[str, Any], store: ZooKeeperAtOnce) -> set[str]:
     """The topics that exist, and those that a step creates: expectations may name no other."""
     steps = document["steps"] if isinstance(document["steps"], list) else []
     made = (step["create_topic"] for step in steps if isinstance(step, dict) and "create_topic" in step)
     return {*store.topics, *(str(found["name"]) for found in made if isinstance(found, dict) and "name" in found)}
+
+
+def _why_refused(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
+    """The condition of a leader's write that fails (I1, I3), by its name in Kafka. A leader is told only how its
+    partition is stored."""
+    if write.state.leader_epoch != stored.state.leader_epoch:
+        return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
+    if write.version != stored.version:
+        return InvalidUpdateVersion(f"{write.partition} is at partition epoch {stored.version}, not {write.version}")
+    if brokers.epochs.get(write.broker) != write.broker_epoch:
+        return StaleBrokerEpoch(f"broker {write.broker} has registered again since epoch {write.broker_epoch}")
+    for replica, epoch in sorted(write.joining.items()):
+        if replica not in brokers.electable or brokers.epochs[replica] != epoch:
+            return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
+    return None
 
 
 def _refusal(broker_epoch: int, partition: str, refusal: Any) -> CommandAnswer:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Policy
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
+    BrokerEpoch,
     BrokerId,
+    ClusterSettings,
     PartitionState,
     PossibleLoss,
     Registration,
@@ -22,7 +25,7 @@ from spark_replication.model import (
     TopicPartition,
     TopicState,
 )
-from spark_replication.sim.scenarios.memory_store import MemoryStore
+from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
 
 FOO = TopicPartition("foo", 0)
 FOO_ID = "id-foo"
@@ -106,14 +109,6 @@ def settings(**given: Any) -> Settings:
     return settings_from({name.replace("_", "."): value for name, value in given.items()})
 
 
-def store_of(*live: BrokerId, **given: Any) -> MemoryStore:
-    """A ZooKeeper in which these brokers are registered at epoch 0."""
-    store = MemoryStore(settings(**given))
-    for broker in live:
-        store.register(broker, clean=False, rack=None)
-    return store
-
-
 def topic(
     *partitions: tuple[BrokerId, ...],
     name: str = "foo",
@@ -131,32 +126,58 @@ def topic(
     )
 
 
-def zookeeper(
+def loaded(
     *live: BrokerId,
     topics: Mapping[str, TopicState],
     states: Mapping[str, PartitionState] | None = None,
     configs: Mapping[str, TopicConfig] | None = None,
     shutting_down: Iterable[BrokerId] = (),
+    stored_settings: ClusterSettings | None = None,
     **given: Any,
-) -> MemoryStore:
+) -> LoadedCluster:
     """1 to 5 have registered; `live` are so now. Topics are at version 1, states (by `foo-0`) at 7."""
-    store = store_of(1, 2, 3, 4, 5, **given)
-    store.registered = {broker: found for broker, found in store.registered.items() if broker in live}
+    of_topics = configs or {}
+    stopping = set(shutting_down)
+    epochs = {broker: BrokerEpoch(epoch=0, incarnation=f"{broker}-0", clean_since=0) for broker in range(1, 6)}
+    return LoadedCluster(
+        cluster_id="story",
+        controller_epoch=1,
+        settings=settings(**given),
+        stored_settings=stored_settings or ClusterSettings(),
+        topics={name: StoredTopic(found, 1, of_topics.get(name, TopicConfig())) for name, found in topics.items()},
+        partitions={
+            TopicPartition.parse(name): StoredPartition(found, 7, zxid=70) for name, found in (states or {}).items()
+        },
+        brokers={broker: replace(registration(broker), shutting_down=broker in stopping) for broker in live},
+        broker_epochs=epochs,
+        zxid=71,
+    )
+
+
+def zookeeper(
+    *live: BrokerId,
+    topics: Mapping[str, TopicState],
+    states: Mapping[str, PartitionState] | None = None,
+    shutting_down: Iterable[BrokerId] = (),
+    **given: Any,
+) -> ZooKeeperAtOnce:
+    """One that holds what `loaded` is read from."""
+    store = ZooKeeperAtOnce(settings(**given))
+    for broker in range(1, 6):
+        store.register(broker, clean=False, rack=None)
+    for broker in sorted({1, 2, 3, 4, 5}.difference(live)):
+        store.remove_registration(broker)
     for broker in shutting_down:
         store.shut_down(broker)
-    store.topics = {
-        name: StoredTopic(found, 1, (configs or {}).get(name, TopicConfig())) for name, found in topics.items()
-    }
-    store.partitions = {
-        TopicPartition.parse(name): StoredPartition(found, 7, zxid=70) for name, found in (states or {}).items()
-    }
-    store.zxid = 70
+    for name, found in topics.items():
+        of = {TopicPartition.parse(each): (stored, 7) for each, stored in (states or {}).items()}
+        store.place(name, found, {p.partition: stored for p, stored in of.items() if p.topic == name}, version=1)
     return store
 
 
 def cluster_of(*live: BrokerId, now_ms: int = 0, **stored: Any) -> ClusterState:
     """What a controller knows that has just loaded such a ZooKeeper."""
-    cluster = ClusterState(zookeeper(*live, **stored).load())
+    cluster = ClusterState(loaded(*live, **stored))
     cluster.now_ms = now_ms
     return cluster
 

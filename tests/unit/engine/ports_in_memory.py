@@ -17,15 +17,15 @@ from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.scenarios.memory_log import MemoryLog
-from spark_replication.sim.scenarios.memory_store import MemoryStore
+from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 
 
 class HeldStore:
     """ports.ControllerStore: each commit waits for `answer`, as with a ZooKeeper that is asked over a network."""
 
-    def __init__(self, store: MemoryStore, controller_epoch: int) -> None:
-        self._session = store.session(controller_epoch)
+    def __init__(self, store: ZooKeeperAtOnce) -> None:
+        self._session = store.session()
         self.asked: list[tuple[Sequence[Group], Callable[[list[GroupAnswer]], None]]] = []
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:

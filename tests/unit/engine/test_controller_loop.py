@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.controller import controller
-from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import (
     BrokerDeathReported,
     BrokerNoted,
@@ -66,7 +65,8 @@ from spark_replication.messages.requests import (
     Request,
     WidenTopic,
 )
-from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.zk import paths
 from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
 from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Sent
 
@@ -105,10 +105,10 @@ class Story:
 
     def takes_over(self, *, fast: bool) -> None:
         loaded = self.store.load()
-        self.held = HeldStore(self.store, loaded.controller_epoch)
+        self.held = HeldStore(self.store)
         self.loop = ControllerLoop(
             loaded,
-            store=self.store.session(loaded.controller_epoch) if fast else self.held,
+            store=self.store.session() if fast else self.held,
             sender=self.sent,
             mirror=self.mirror,
             answer=self._on_answer,
@@ -131,7 +131,7 @@ class Story:
         self.happens(Requested(asked=asked, request=request, path=path))
 
     def broker_down(self, broker: int) -> None:
-        del self.store.registered[broker]
+        self.store.remove_registration(broker)
         self.happens(self.store.brokers_read())
 
     def asked(self) -> list[list[str]]:
@@ -144,9 +144,16 @@ class Story:
         self.held.answer()
 
     def leader_writes(self, partition: TopicPartition, after: PartitionState) -> None:
-        version = self.store.partitions[partition].version + 1
-        self.store.zxid = 80
-        self.store.partitions[partition] = StoredPartition(after, version, self.store.zxid)
+        self.store.put(paths.leader_and_isr(partition), encode(after))
+
+    @property
+    def zxid(self) -> int:
+        """Of what was stored last."""
+        return self.store.tree.zxid
+
+    def writes_by_hand(self, foo: TopicState) -> None:
+        """Somebody writes an assignment."""
+        self.store.put(paths.topic("foo"), encode(foo))
 
     def kinds(self) -> list[tuple[int, str]]:
         return [(broker, type(command).__name__) for broker, command in self.sent.take()]
@@ -185,13 +192,13 @@ def test_no_command_leaves_before_its_state_is_stored() -> None:
 
     story.held.answer()
     after = state(2, [2], elr=[1], leader_epoch=5, elected="isr", controller_epoch=1)
-    assert story.loop.cluster.partitions[FOO] == story.store.partitions[FOO] == StoredPartition(after, 8, zxid=72)
+    assert story.loop.cluster.partitions[FOO] == story.store.partitions[FOO] == StoredPartition(after, 8, story.zxid)
     (to, command), (other, metadata) = story.sent.take()
     assert (to, other) == (2, 2)
     assert isinstance(command, LeaderAndIsr)
     assert isinstance(metadata, UpdateMetadata)
     assert [each.state for each in command.partitions] == [after, after]
-    assert story.mirror.told == [(FOO, 72), (FOO_1, 73)]
+    assert story.mirror.told == [(FOO, story.zxid), (FOO_1, story.zxid)]
 
 
 def test_the_sender_hears_of_a_life_that_ended() -> None:
@@ -221,13 +228,14 @@ def test_what_a_refused_step_met_is_settled_again_before_anything_newer() -> Non
     story = Story()
     leaders_own = state(1, [1], elr=[2])
     story.leader_writes(FOO, leaders_own)
+    leaders_zxid = story.zxid
     story.broker_down(1)
     story.asks(CREATION)
     story.held.answer()
     # foo-1 is stored and told; foo-0 was read again, and is decided anew, on top of what was met.
     assert story.loop.cluster.partitions[FOO].state == leaders_own
     assert story.loop.cluster.partitions[FOO_1].version == 8
-    assert story.mirror.told == [(FOO, 80), (FOO_1, 81)]
+    assert story.mirror.told == [(FOO, leaders_zxid), (FOO_1, story.zxid)]
     story.answered("foo-0@8")
     assert story.store.partitions[FOO].state == state(
         2, [2], elr=[1], leader_epoch=5, elected="elr", controller_epoch=1
@@ -348,7 +356,7 @@ def test_an_error_in_anything_else_is_not_passed_over(monkeypatch: pytest.Monkey
 
 def test_a_topic_that_zookeeper_refuses_exists_already() -> None:
     story = Story()
-    story.store.topics["baz"] = StoredTopic(TopicState(topic_id="other", partitions={0: (1,)}), 0, TopicConfig())
+    story.store.place("baz", TopicState(topic_id="other", partitions={0: (1,)}), {})
     story.asks(CREATION)
     story.held.answer()
     assert (story.answers.given, story.asked(), story.sent.commands) == ([(9, "TOPIC_ALREADY_EXISTS")], [], [])
@@ -375,22 +383,22 @@ def test_a_reassignment_whose_answer_was_lost_and_whose_partition_moved_on_goes_
 
 def test_an_assignment_that_was_written_by_hand_is_taken_in_and_the_request_carried_out() -> None:
     story = Story(1, 2, 3)
-    by_hand = StoredTopic(topic((1, 2), (1, 2), (1, 2)), 4, TopicConfig())
-    story.store.topics["foo"] = by_hand
+    story.writes_by_hand(topic((1, 2), (1, 2), (1, 2)))
     story.asks(AddPartitions(counts={"foo": 4}))
     story.answered("foo@1")
     story.answered("foo-2@-1")
-    story.answered("foo@4")
+    story.answered("foo@2")
     assert set(story.store.topics["foo"].state.partitions) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("times", [1, 4])
 def test_a_topic_that_was_made_again_by_hand_is_left_to_the_next_controller(
-    version: int, monkeypatch: pytest.MonkeyPatch
+    times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller_loop, "ATTEMPTS_MAX", 2)
     story = Story(1, 2, 3, fast=True)
-    story.store.topics["foo"] = StoredTopic(topic((1, 2), name="other"), version + 1, TopicConfig())
+    for _ in range(times):
+        story.writes_by_hand(topic((1, 2), name="other"))
     story.asks(AddPartitions(counts={"foo": 4}))
     assert story.answers.given == [(9, "INVALID_UPDATE_VERSION")]
     assert story.loop.cluster.topics["foo"].version == 1
@@ -409,10 +417,9 @@ def test_what_of_a_request_met_another_write_is_asked_again_and_the_rest_is_done
 
 def test_what_was_stored_of_it_is_followed_up_all_the_same() -> None:
     story = Story()
-    story.store.topics["bar"] = StoredTopic(topic((1,), name="bar"), 1, TopicConfig())
-    story.store.partitions[BAR] = StoredPartition(state(1, [1], min_isr=1), 7)
+    story.store.place("bar", topic((1,), name="bar"), {0: (state(1, [1], min_isr=1), 7)}, version=1)
     story.takes_over(fast=False)
-    story.store.topics["foo"] = replace(story.store.topics["foo"], version=2)  # by hand
+    story.writes_by_hand(topic((1, 2), (1, 2)))
     story.asks(AddPartitions(assignments={"foo": {2: (1, 2)}, "bar": {1: (2,)}}))
     story.answered("foo@1", "bar@1")
     story.answered("bar-1@-1")
@@ -440,7 +447,7 @@ def test_a_topic_is_marked_emptied_and_removed_and_only_then_answered() -> None:
     story.answered("TopicRemoval foo")
     (told, _) = story.sent.take()
     assert (told[0], told[1]) == (1, replace(told[1], deleted=("foo",)))
-    assert (story.mirror.gone, story.answers.given) == ([("foo", 75)], [(9, "NONE")])
+    assert (story.mirror.gone, story.answers.given) == ([("foo", story.zxid)], [(9, "NONE")])
     assert (story.loop.cluster.topics, story.loop.cluster.partitions) == ({}, {})
 
 
@@ -448,7 +455,7 @@ def test_partitions_that_are_removed_are_stopped_and_gone_from_the_mirror() -> N
     story = Story()
     story.asks(RemovePartitions(partitions={"foo": (1,)}))
     story.answered("foo@1")
-    assert (story.mirror.gone, story.answers.given) == ([("foo-1", 72)], [(9, "NONE")])
+    assert (story.mirror.gone, story.answers.given) == ([("foo-1", story.zxid)], [(9, "NONE")])
     assert story.kinds() == [(1, "StopReplica"), (2, "StopReplica"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.loop.cluster.all_partitions() == [FOO]
 
@@ -542,8 +549,8 @@ def test_a_request_below_admin_is_removed_and_nobody_is_answered() -> None:
 def test_a_new_controller_mirrors_all_it_loaded() -> None:
     story = Story()
     story.happens(TookOver())
-    assert story.mirror.told == [(FOO, 70), (FOO_1, 70)]
-    assert story.mirror.complete == [EverythingTold(story.store.zxid, ALL_READ)]
+    assert story.mirror.told == [(each, story.store.partitions[each].zxid) for each in (FOO, FOO_1)]
+    assert story.mirror.complete == [EverythingTold(story.zxid, ALL_READ)]
     assert story.mirror.commands_before == [4]  # who waits for a table does not wait for a leader (M4)
     assert story.kinds() == [(1, "LeaderAndIsr"), (2, "LeaderAndIsr"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.asked() == []

@@ -26,8 +26,11 @@ from spark_replication.messages.requests import (
     RemovePartitions,
     Request,
 )
-from spark_replication.model import ClusterSettings, ReplicaOf, TopicPartition
+from spark_replication.model import ReplicaOf, TopicPartition
+from spark_replication.sim.world.stored import GARBAGE
 from spark_replication.view.health import problems
+from spark_replication.zk import paths
+from spark_replication.zk.operations import EXISTS, Create, Operation, SetData
 from tests.unit.core.stories import FOO, FOO_ID, state, topic
 from tests.unit.engine.test_controller_loop import FOO_1, Story
 
@@ -44,15 +47,10 @@ def told(story: Story) -> set[TopicPartition]:
     }
 
 
-def taken_over(*, hidden: Unreadable | None = None, **of_store: object) -> Story:
-    """A controller that loads foo-0 and foo-1, the second of which nobody can read."""
+def taken_over(*spoils: Operation) -> Story:
+    """A controller that loads foo-0 and foo-1, the second of which nobody can read, unless it is something else."""
     story = Story(fast=True)
-    for name, value in of_store.items():
-        setattr(story.store, name, value)
-    if hidden is None:
-        story.store.spoil(FOO_1)
-    else:
-        story.store.unreadable = hidden
+    story.store.tree.multi(spoils or [SetData(paths.leader_and_isr(FOO_1), GARBAGE, EXISTS)])
     story.takes_over(fast=True)
     story.happens(TookOver())
     return story
@@ -126,7 +124,7 @@ def test_all_else_of_its_topic_goes_on() -> None:
 
 
 def test_a_topic_that_cannot_be_read_is_not_made_again() -> None:
-    story = taken_over(hidden=Unreadable(reasons={"/t": "garbage"}, topics=frozenset({"foo"})))
+    story = taken_over(SetData(paths.topic("foo"), GARBAGE, EXISTS))
     assert story.loop.cluster.topics == {}
     for name in ("foo", "f.oo"):
         story.asks(CreateTopic(name=name, assignment={0: (1, 2)}))
@@ -140,8 +138,7 @@ def test_a_topic_that_cannot_be_read_is_not_made_again() -> None:
 
 
 def test_settings_that_cannot_be_read_lower_no_min_isr_and_lose_no_record() -> None:
-    hidden = Unreadable(reasons={"/c": "garbage"}, settings=True)
-    story = taken_over(hidden=hidden, stored_settings=ClusterSettings(settings={"min.insync.replicas": 1}))
+    story = taken_over(Create(paths.CLUSTER_CONFIG, GARBAGE))
     before = dict(story.store.partitions)
     story.loop.tick(1_000)
     assert dict(story.store.partitions) == before
@@ -188,7 +185,7 @@ def test_a_registration_that_becomes_unreadable_is_what_it_was_in_the_same_life(
 
 
 def test_one_whose_clean_chain_cannot_be_read_is_absent() -> None:
-    story = taken_over(hidden=Unreadable(epochs=frozenset({2})))
+    story = taken_over(SetData(paths.broker_epoch(2), GARBAGE, EXISTS))
     assert story.loop.cluster.brokers.live == {1}
     assert story.store.partitions[FOO].state.isr == {1}
 
@@ -200,7 +197,8 @@ def test_problems_name_what_cannot_be_read() -> None:
     first, second = map(str, problems(metadata, frozenset({1, 2}))[:2])
     assert first.startswith(r"'/admin/\x1b[31mxxx")
     assert len(first) < 1_000
-    assert "'foo-1' cannot be read: 'garbage' is left as it is" in second
+    assert second.startswith("'/brokers/topics/foo/1/leaderAndISR' cannot be read: ")
+    assert "is left as it is" in second
     story.happens(NodesUnreadable("/admin", {}))
     assert len(described(story.loop.cluster, None, None).unreadable) == 1
 
@@ -211,7 +209,7 @@ def test_a_partition_that_cannot_be_read_is_told_of_as_one_of_its_topic() -> Non
 
 
 def test_a_deletion_under_way_waits_for_what_cannot_be_read() -> None:
-    story = taken_over(deleting={"foo"})
+    story = taken_over(Create(paths.deletion_mark("foo")), SetData(paths.leader_and_isr(FOO_1), GARBAGE, EXISTS))
     assert FOO_1 in story.store.partitions
     assert "foo" in story.store.topics
     assert topic((1, 2), (1, 2)).partitions == story.store.topics["foo"].state.partitions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import PartitionsRead, Requested, TookOver
 from spark_replication.core.controller.requests import plan_request
 from spark_replication.core.law.writes import StoredPartition
@@ -14,7 +13,9 @@ from spark_replication.messages.requests import (
     ElectLeaders,
     Reassign,
 )
-from spark_replication.model import TopicConfig, TopicPartition
+from spark_replication.model import TopicPartition
+from spark_replication.zk import paths
+from spark_replication.zk.operations import Create
 from tests.unit.core.stories import FOO, cluster_of, state, topic
 from tests.unit.engine import test_broker_loop as broker
 from tests.unit.engine.test_controller_loop import LED, Story
@@ -25,7 +26,7 @@ def test_a_reassignment_that_relies_on_an_earlier_life_does_not_spin() -> None:
         1, 2, 3, foo=topic((2, 3, 1), (1, 2), adding={0: (3,)}, removing={0: (1,)}), foo_0=state(2, [1, 2, 3])
     )
     story.happens(PartitionsRead({FOO: StoredPartition(state(2, [1, 2, 3]), 8, zxid=80)}))
-    story.store.partitions[FOO] = StoredPartition(state(2, [1, 2, 3]), 8, zxid=80)
+    story.leader_writes(FOO, state(2, [1, 2, 3]))
     story.store.register(3, clean=True, rack=None)  # not heard of yet
     for _ in range(5):
         if story.asked():
@@ -69,12 +70,12 @@ def test_a_request_below_admin_is_there_until_all_of_it_is_done() -> None:
 
 def test_a_cancelled_reassignment_below_admin_does_not_come_back() -> None:
     story = Story(1, 2, 3)
-    asked = Requested(asked=Reassign(targets={"foo-0": (1, 3)}), path="/a")
-    story.store.requests["/a"] = asked
-    story.happens(asked)
+    path = f"{paths.REASSIGNED}/foo/0"
+    story.store.multi([Create(f"{paths.REASSIGNED}/foo"), Create(path, b"[1, 3]")])
+    story.happens(Requested(asked=Reassign(targets={"foo-0": (1, 3)}), path=path))
     story.held.answer()
     story.asks(CancelReassignment(partitions=("foo-0",)))
-    story.held.answer()  # back; and the controller dies before "/a" is removed
+    story.held.answer()  # back; and the controller dies before the request is removed
     story.takes_over(fast=True)
     story.happens(TookOver())
     assert story.store.topics["foo"].state == topic((1, 2), (1, 2))
@@ -110,8 +111,7 @@ def test_of_a_deleted_topic_a_late_command_brings_nothing_back() -> None:
 def test_an_election_of_all_that_meets_others_in_many_topics_goes_on() -> None:
     story = Story()
     for n in range(21):
-        story.store.topics[f"t{n}"] = StoredTopic(topic((2, 1), name=f"t{n}"), 1, TopicConfig())
-        story.store.partitions[TopicPartition(f"t{n}", 0)] = StoredPartition(LED, 7)
+        story.store.place(f"t{n}", topic((2, 1), name=f"t{n}"), {0: (LED, 7)}, version=1)
     story.takes_over(fast=False)
     for n in range(21):
         story.leader_writes(TopicPartition(f"t{n}", 0), LED)

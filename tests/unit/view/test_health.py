@@ -9,7 +9,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described, is_described_alike
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
@@ -32,26 +32,27 @@ from spark_replication.view.cluster_metrics import metrics
 from spark_replication.view.health import LOSSES_TOLD_MAX
 from spark_replication.view.problem import Problem
 from spark_replication.view.verdict import grouped, incidents
-from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, loss, registration, state, store_of, topic
+from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, loss, registration, state, topic
 
 BAR = TopicPartition("bar", 0)
 
 
 def cluster() -> ClusterState:
     """foo-0 is well, foo-1 has no leader, foo-2 is not made yet, bar-0 is below its min ISR; broker 3 is gone."""
-    store = store_of(1, 2, 3)
-    del store.registered[3]
-    foo = TopicState(topic_id=FOO_ID, partitions={0: (1, 2), 1: (3, 1), 2: (3,)})
-    store.topics = {
-        "foo": StoredTopic(foo, 1, TopicConfig()),
-        "bar": StoredTopic(TopicState(topic_id="id-bar", partitions={0: (1, 3)}), 1, TopicConfig(schema="x")),
-    }
-    store.partitions = {
-        FOO: StoredPartition(state(1, [1, 2]), 4),
-        TopicPartition("foo", 1): StoredPartition(state(None, [], elr=[3]), 5),
-        BAR: StoredPartition(state(1, [1], elr=[3]), 6),
-    }
-    return ClusterState(store.load())
+    return cluster_of(
+        1,
+        2,
+        topics={
+            "foo": TopicState(topic_id=FOO_ID, partitions={0: (1, 2), 1: (3, 1), 2: (3,)}),
+            "bar": TopicState(topic_id="id-bar", partitions={0: (1, 3)}),
+        },
+        configs={"bar": TopicConfig(schema="x")},
+        states={
+            "foo-0": state(1, [1, 2]),
+            "foo-1": state(None, [], elr=[3]),
+            "bar-0": state(1, [1], elr=[3]),
+        },
+    )
 
 
 NOTHING = metrics(cluster_of(1, topics={}, states={}))
@@ -590,13 +591,13 @@ def test_that_fewer_are_in_sync_than_could_be() -> None:
 
 def test_a_cluster_of_which_every_broker_lives_and_every_replica_is_in_sync_is_healthy() -> None:
     assert health.problems(described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
-    well = ClusterState(store_of(1, 2).load())
+    well = cluster_of(1, 2, topics={})
     assert told(health.problems(described(well, None, None), frozenset({1, 2}))) == []
 
 
 def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not_made_yet() -> None:
     assert described(cluster(), ["foo", "baz"], "host:1") == Metadata(
-        cluster_id="scenario",
+        cluster_id="story",
         brokers={1: registration(1), 2: registration(2)},
         controller="host:1",
         topics=(
@@ -605,8 +606,8 @@ def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not
                 topic_id=FOO_ID,
                 config=TopicConfig(),
                 partitions=(
-                    command(state(1, [1, 2]), 4, replicas=(1, 2)),
-                    command(state(None, [], elr=[3]), 5, replicas=(3, 1), partition=TopicPartition("foo", 1)),
+                    command(state(1, [1, 2]), 7, replicas=(1, 2)),
+                    command(state(None, [], elr=[3]), 7, replicas=(3, 1), partition=TopicPartition("foo", 1)),
                 ),
                 waiting={1: Awaited(reason="fenced_elr")},
             ),
@@ -620,7 +621,7 @@ def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() 
     before = described(known, None, None)
     seen = known.snapshot()
     known.apply_failed(1, [BAR])
-    known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70))
+    known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 8, zxid=80))
     known.apply_removed_topic("foo")
     known.apply_reasons("topics", {"/brokers/topics/foo": "no JSON"})
     known.apply_recoveries({BAR: UncleanRecovery(leader_epoch=4, required=frozenset({3}))})
@@ -633,7 +634,7 @@ def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() 
     "change",
     [
         lambda known: known.apply_failed(1, [BAR]),
-        lambda known: known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70)),
+        lambda known: known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 8, zxid=80)),
         lambda known: known.apply_removed_topic("foo"),
         lambda known: known.apply_noted(1, BrokerNotes(clock_ahead_ms=600_000)),
         lambda known: known.apply_removed_partition(BAR),

@@ -12,7 +12,7 @@ from spark_replication.core.law.states import State
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.model import BrokerId, ClusterSettings, PartitionState, TopicConfig, TopicPartition, TopicState
-from tests.unit.core.stories import FOO, cluster_of, command, state, topic, zookeeper
+from tests.unit.core.stories import FOO, cluster_of, command, loaded, state, topic, zookeeper
 
 BAR, NEW = TopicPartition("bar", 0), TopicPartition("foo", 1)
 WELL = {"foo-0": state(1, [1, 2, 3]), "bar-0": state(2, [2, 3])}
@@ -149,7 +149,7 @@ def test_a_replica_that_is_added_is_new_until_the_reassignment_is_complete_or_it
         5: "offline",
         6: "nonexistent",
     }
-    del store.registered[4]
+    store.remove_registration(4)
     known.apply_brokers(store.brokers_read())
     assert (known.replica_state(FOO, 4), known.new_replicas) == ("offline", set())
     now(known, topic((1, 4, 5), (3, 2)))
@@ -206,7 +206,7 @@ def test_a_broker_that_came_back_before_its_loss_was_seen_has_ended_and_begun() 
     store = zookeeper(1, 2, 3, topics={})
     known = ClusterState(store.load())
     store.register(1, clean=True, rack=None)
-    del store.registered[2]
+    store.remove_registration(2)
     store.register(4, clean=False, rack=None)
     assert known.apply_brokers(store.brokers_read()) == (frozenset({1, 2}), frozenset({1, 4}), frozenset())
     assert known.brokers.live == {1, 3, 4}
@@ -245,7 +245,7 @@ def test_replicas_on_a_failed_disk_are_offline_until_their_broker_starts_again()
 
 def test_a_disk_that_refused_is_tried_again_and_where_nobody_leads_a_tick_tells_of_it() -> None:
     states = {**WELL, "foo-0": state(None, [], elr=[1])}
-    known = ClusterState(zookeeper(1, 2, topics=TOPICS, states=states).load())
+    known = cluster_of(1, 2, topics=TOPICS, states=states)
     known.now_ms = 5_000
     known.apply_failed(1, [FOO, BAR])
     retry_ms = known.settings.disk_retry_ms
@@ -285,9 +285,8 @@ def test_a_topic_has_the_clusters_settings_but_its_own() -> None:
 
 
 def test_what_zookeeper_says_of_settings_goes_before_what_the_process_was_told() -> None:
-    store = zookeeper(topics=TOPICS, min_insync_replicas=3)
-    store.stored_settings = ClusterSettings(settings={"unclean.recovery.enabled": False})
-    known = ClusterState(store.load())
+    stored = ClusterSettings(settings={"unclean.recovery.enabled": False})
+    known = cluster_of(topics=TOPICS, stored_settings=stored, min_insync_replicas=3)
     assert known.policy_of("foo") == Policy(recovery_enabled=False)
     assert known.settings_of("foo").min_insync_replicas == 3
     known.apply_settings(ClusterSettings(settings={"min.insync.replicas": 1}))
@@ -310,6 +309,6 @@ def test_brokers_are_told_of_what_is_assigned_and_of_no_tombstone() -> None:
         TopicPartition(name, number): StoredPartition(state(1, [1]), 7, 70)
         for name, number in (("foo", 0), ("foo", 1), ("bar", 0))
     }
-    loaded = zookeeper(topics=moving).topics
+    topics = loaded(topics=moving).topics
     told = command(state(1, [1]), 7, replicas=(2, 1))
-    assert commands_of(loaded, stored) == [replace(told, adding=(2,), removing=(1,))]
+    assert commands_of(topics, stored) == [replace(told, adding=(2,), removing=(1,))]

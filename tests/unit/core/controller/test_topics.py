@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.topics import (
     NAME_LENGTH_MAX,
     PARTITIONS_MAX,
@@ -27,16 +27,14 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.requests import CreateTopic
-from spark_replication.model import BrokerId, TopicConfig, TopicState
-from tests.unit.core.stories import cluster_of, store_of, topic
+from spark_replication.model import BrokerId, TopicState
+from tests.unit.core.stories import cluster_of, topic
 
 
 def cluster() -> ClusterState:
     """1 to 3 live, 4 has been registered; a topic is on 1."""
-    store = store_of(1, 2, 3, 4, default_replication_factor=2)
-    del store.registered[4]
-    store.topics["old.one"] = StoredTopic(TopicState(topic_id="id", partitions={0: (1,)}), 0, TopicConfig())
-    return ClusterState(store.load())
+    old = TopicState(topic_id="id", partitions={0: (1,)})
+    return cluster_of(1, 2, 3, topics={"old.one": old}, default_replication_factor=2)
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "..x", "x" * NAME_LENGTH_MAX, "old-one"])
