@@ -217,12 +217,13 @@ class LeaderConnection(Connected):
     # Batches
 
     def turn(self, now_ms: float) -> float:
-        self.outbox.flush()
-        while not self.outbox and self._collect():
-            self.outbox.flush()
-        refused, self._refused = self._refused, []
-        self._hand_on(refused)
-        return math.inf if self.outbox else self._link.next_at_ms
+        is_sent = self.outbox.flush()
+        while is_sent and self._collect():
+            is_sent = self.outbox.flush()
+        if self._refused:
+            refused, self._refused = self._refused, []
+            self._hand_on(refused)
+        return self._link.next_at_ms if is_sent else math.inf
 
     def _collect(self) -> bool:
         """Put batches that are to be sent now into the outbox, as many as go in one call. False if there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,6 +37,7 @@ class ClientConnection(Connected):
         super().__init__(client.channel)
         self._loop = loop
         self._client = client
+        self._look_ms = client.rights.look_ms(client.caller)  # infinite: nothing that let it in can be forgotten
         self._taking = Taking(self.take)
         self.share = client.rights.quotas.of(client.caller)
         self._waits_until_ms = 0.0
@@ -55,8 +57,9 @@ class ClientConnection(Connected):
         self._loop.touch(self)
 
     def came(self) -> None:
-        self._client.rights.require_known(self._client.caller)
-        if not self._taking:
+        if self._look_ms < math.inf:
+            self._client.rights.require_known(self._client.caller)
+        if not self._taking.left:
             self._took(self._client.receiver.receive())
 
     def _took(self, frames: list[ReceivedFrame]) -> None:
@@ -76,10 +79,12 @@ class ClientConnection(Connected):
         return self._waits_until_ms
 
     def turn(self, now_ms: float) -> float:
-        self._client.rights.require_known(self._client.caller)
-        self._taking.go_on(moment_ms())
+        if self._look_ms < math.inf:
+            self._client.rights.require_known(self._client.caller)
+        if self._taking.left:
+            self._taking.go_on(moment_ms())
         due_ms = self.do_due(now_ms)
-        return now_ms if self._taking else min(due_ms, now_ms + self._client.rights.look_ms(self._client.caller))
+        return now_ms if self._taking.left else min(due_ms, now_ms + self._look_ms)
 
     @abstractmethod
     def do_due(self, now_ms: float) -> float:

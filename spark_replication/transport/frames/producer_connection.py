@@ -111,8 +111,8 @@ class ProducerConnection(ClientConnection):
         self._end.expire()
         self._say_known(now_ms)
         waits_until_ms = self.waits_until_ms(now_ms, "producer_byte_rate")
-        self.outbox.flush()
-        self.reads = not self._end.is_full and not self.outbox and waits_until_ms <= now_ms
+        is_sent = self.outbox.flush()
+        self.reads = is_sent and not self._end.is_full and waits_until_ms <= now_ms
         due_ms = math.inf if self._end.due_ms is None else self._end.due_ms
         return due_ms if waits_until_ms <= now_ms else min(due_ms, waits_until_ms)
 

@@ -115,8 +115,7 @@ class ReaderConnection(ClientConnection):
 
     def do_due(self, now_ms: float) -> float:
         """Look at one question, so that other connections have their turns between two answers."""
-        self._flush()
-        if self.outbox:
+        if not self._flush():
             return math.inf
         if self._end.owes:
             waits_until_ms = self.waits_until_ms(now_ms, "consumer_byte_rate")
@@ -130,13 +129,14 @@ class ReaderConnection(ClientConnection):
         else:
             self._end.check_not_idle()
             self._end.go_on(self.share.at_most("consumer_byte_rate", self._reads.room.share))
-        self._flush()
-        return math.inf if self.outbox else self._end.due_ms
+        return self._end.due_ms if self._flush() else math.inf
 
-    def _flush(self) -> None:
-        self.outbox.flush()
-        if not self.outbox and not self._end.is_making:
+    def _flush(self) -> bool:
+        """Return whether all is sent."""
+        is_sent = self.outbox.flush()
+        if is_sent and not self._end.is_making:
             self._give_back()
+        return is_sent
 
     def _give_back(self) -> None:
         taken, self._taken = self._taken, 0

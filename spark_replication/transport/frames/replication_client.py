@@ -268,7 +268,7 @@ class FollowedConnection(Connected):
         """Take everything that has come before it fetches again: what is fetched together is answered together."""
         until_ms = moment_ms()
         taken = self._taking.go_on(until_ms)
-        while not self._taking and taken < RECEIVED_BYTES_MAX:
+        while not self._taking.left and taken < RECEIVED_BYTES_MAX:
             came_before = self._receiver.came_bytes
             self._taking.add(self._receiver.receive())
             if self._receiver.came_bytes > came_before:
@@ -278,27 +278,32 @@ class FollowedConnection(Connected):
                 return
 
     def turn(self, now_ms: float) -> float:
-        if self._taking or self._end.is_silent(now_ms):  # the loop itself may have been elsewhere for as long
+        if self._taking.left or self._end.is_silent(now_ms):  # the loop itself may have been elsewhere for as long
             self.came()
-        if not self._taking and self._end.is_silent(now_ms):
-            silence_s = self._end.silence_ms / 1000
-            raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
-        self._tell_failures()
-        self.outbox.flush()
-        self._send_fetches()  # those of partitions that another thread had before
-        while not self.outbox and (due := self._end.take_due(now_ms)):
+            if not self._taking.left and self._end.is_silent(now_ms):
+                silence_s = self._end.silence_ms / 1000
+                raise BrokerNotAvailable(
+                    f"nothing has come for {silence_s:.1f} s from a leader that says that it lives"
+                )
+        if self._failures:
+            self._tell_failures()
+        # Those of partitions that another thread had before are asked already.
+        is_sent = self.outbox.flush() and self._send_fetches()
+        while is_sent and (due := self._end.take_due(now_ms)):
             ask(self._end, due, self._client.find, self._wake)
-            self._send_fetches()
-        if self._taking:
+            is_sent = self._send_fetches()
+        if self._taking.left:
             return now_ms
-        wait_ms = None if self.outbox else self._end.wait_ms(now_ms)
+        wait_ms = self._end.wait_ms(now_ms) if is_sent else None
         return math.inf if wait_ms is None else now_ms + wait_ms
 
-    def _send_fetches(self) -> None:
-        frame = None if self.outbox else self._end.frame()
-        if frame is not None:
-            self.outbox.put(encoded(frame))
-            self.outbox.flush()
+    def _send_fetches(self) -> bool:
+        """Return whether all is sent."""
+        frame = self._end.frame()
+        if frame is None:
+            return True
+        self.outbox.put(encoded(frame))
+        return self.outbox.flush()
 
     def _wake(self) -> None:
         self._client.loop.touch(self)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import threading
 from collections import deque
@@ -358,6 +359,7 @@ class FollowerConnection(Connected):
         self.end = end
         self._server = server
         self._caller = caller
+        self._look_ms = server.rights.look_ms(caller)  # infinite: nothing that let it in can be forgotten
         self._loop = server.loop
         self._channel = channel
         self._receiver = receiver
@@ -385,7 +387,8 @@ class FollowerConnection(Connected):
         self._take(self._receiver.receive())
 
     def _take(self, frames: list[ReceivedFrame]) -> None:
-        self._server.rights.require_known(self._caller)
+        if self._look_ms < math.inf:
+            self._server.rights.require_known(self._caller)
         for frame, _ in frames:
             if not isinstance(frame, FetchFrame):
                 raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
@@ -407,25 +410,26 @@ class FollowerConnection(Connected):
         self._loop.touch(self)
 
     def turn(self, now_ms: float) -> float:
-        self._server.rights.require_known(self._caller)
-        self._flush()
-        while not self.outbox and self._warm:
+        if self._look_ms < math.inf:
+            self._server.rights.require_known(self._caller)
+        is_sent = self._flush()
+        while is_sent and self._warm:
             self._say(self._warm.popleft())
-            self._flush()
-        while not self.outbox and self.end.wait_ms(now_ms) <= 0:
+            is_sent = self._flush()
+        while is_sent and (wait_ms := self.end.wait_ms(now_ms)) <= 0:
             self._answer(self.end.take_ready())
             if self.end.owes_a_sign_of_life(now_ms):
                 self.outbox.put(encoded(ALIVE_FRAME))
                 self.end.sent(now_ms)
-            self._flush()
+            is_sent = self._flush()
             self._gather()
         # If the socket does not take everything, the next turn comes when it does.
-        look_ms = self._server.rights.look_ms(self._caller)
-        return now_ms + (look_ms if self.outbox else min(look_ms, self.end.wait_ms(now_ms)))
+        return now_ms + (min(self._look_ms, wait_ms) if is_sent else self._look_ms)
 
-    def _flush(self) -> None:
-        self.outbox.flush()
+    def _flush(self) -> bool:
+        """Return whether all is sent."""
         self._collected = 0
+        return self.outbox.flush()
 
     def _gather(self) -> None:
         now_ms = loop_ms()
@@ -435,12 +439,10 @@ class FollowerConnection(Connected):
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
         for place, partition in enumerate(partitions):
-            if self._collected >= SEND_BYTES:
-                self._flush()
-                if self.outbox:  # the other answers are made later, rather than kept in memory
-                    for later in partitions[place:]:
-                        self.end.ready(later)
-                    return
+            if self._collected >= SEND_BYTES and not self._flush():
+                for later in partitions[place:]:  # these answers are made later, rather than kept in memory
+                    self.end.ready(later)
+                return
             self._server.followers.answer(self, partition, self._answered)
 
     def _answered(self, answer: FetchAnswer) -> None:

@@ -114,7 +114,7 @@ class FrameReceiver:
     def whole(self) -> list[ReceivedFrame]:
         """The frames that are complete already."""
         frames = []
-        while self._start + (length := self._frame_length()) <= self._filled:
+        while self._start < self._filled and self._start + (length := self._frame_length()) <= self._filled:
             frames.append(self._frame(length))
             self._start += length
             self._largest = max(self._largest, length)
@@ -143,6 +143,9 @@ class FrameReceiver:
     def _make_room(self) -> None:
         """Make room for the rest of the frame at `start`, and for what comes behind it. A frame that is larger than
         all before gets its room as it comes, twice what has come at a time: its length alone takes no memory."""
+        if self._start == self._filled and len(self._view) >= self._largest + ROOM_BYTES_MIN + _LENGTHS.size:
+            self._start = self._filled = 0
+            return
         left = self._view[self._start : self._filled]
         length = self._frame_length()
         needed = max(min(length, 2 * len(left)), self._largest) + ROOM_BYTES_MIN
@@ -223,7 +226,8 @@ def encoded(frame: Frame, *payload: Buffer) -> list[Buffer]: ...
 def encoded(frame: Frame, *payload: Part) -> list[Part]: ...
 def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     header = to_frame(frame)
-    return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
+    lengths = _LENGTHS.pack(len(header), sum(map(len, payload)))
+    return [lengths + header, *[part for part in payload if part]]
 
 
 class StoredBatches(NamedTuple):
@@ -258,8 +262,7 @@ def send(connection: Channel, parts: Iterable[Part]) -> None:
     """Send all of it, over a blocking connection."""
     outbox = Outbox(connection)
     outbox.put(parts)
-    outbox.flush()
-    assert not outbox, "the connection waits"
+    assert outbox.flush(), "the connection waits"
 
 
 class Outbox:
@@ -267,26 +270,31 @@ class Outbox:
 
     def __init__(self, connection: Channel) -> None:
         self._connection = connection
+        self._tls = connection if isinstance(connection, TlsChannel) else None
         self._parts: deque[Part] = deque()
         self._sent = 0  # how much of the first part is sent, if that lies in a file
 
     def __bool__(self) -> bool:
-        return bool(self._parts) or (isinstance(self._connection, TlsChannel) and self._connection.owes)
+        return bool(self._parts) or (self._tls is not None and self._tls.owes)
 
     def put(self, parts: Iterable[Part]) -> None:
         self._parts.extend(parts)
 
-    def flush(self) -> None:
-        """Send everything over a blocking connection, and as much as the socket takes over a non-blocking one."""
-        with contextlib.suppress(BlockingIOError):
-            if isinstance(self._connection, TlsChannel):
-                self._connection.flush()
+    def flush(self) -> bool:
+        """Send everything over a blocking connection, and as much as the socket takes over a non-blocking one. Returns
+        whether that was all."""
+        try:
+            if self._tls is not None:
+                self._tls.flush()
             while self._parts:
                 first = self._parts[0]
                 if isinstance(first, (bytes, bytearray, memoryview)):
                     self._send_buffers()
                 else:
                     self._send_stored(first)
+        except BlockingIOError:
+            return False
+        return self._tls is None or not self._tls.owes
 
     def _send_buffers(self) -> None:
         batch: list[Buffer] = []
@@ -307,8 +315,8 @@ class Outbox:
     def _send_stored(self, stored: StoredBytes) -> None:
         """Send bytes from a file. Their count was promised, so zeros are sent for what cannot be read: the receiver
         finds out by the checksums, and the connection goes on for all other partitions."""
-        if isinstance(self._connection, TlsChannel):
-            count = self._connection.send_stored(stored, self._sent)
+        if self._tls is not None:
+            count = self._tls.send_stored(stored, self._sent)
         else:
             count = stored.send_to(self._connection.fileno(), self._sent)
         self._sent += count

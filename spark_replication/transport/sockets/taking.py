@@ -24,22 +24,19 @@ class Taking:
 
     def __init__(self, take: Callable[[ReceivedFrame], None]) -> None:
         self._take = take
-        self._left: deque[ReceivedFrame] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._left)
+        self.left: deque[ReceivedFrame] = deque()
 
     def add(self, frames: Iterable[ReceivedFrame]) -> None:
-        self._left.extend(frames)
+        self.left.extend(frames)
 
     def go_on(self, until_ms: float) -> int:
         """Take frames until then. Returns how many bytes came with them."""
         taken = 0
-        while self._left and loop_ms() < until_ms:
-            received = self._left.popleft()
+        while self.left and loop_ms() < until_ms:
+            received = self.left.popleft()
             self._take(received)
             taken += len(received.payload)
         return taken
 
     def drop(self) -> None:
-        self._left.clear()
+        self.left.clear()
