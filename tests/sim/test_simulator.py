@@ -77,6 +77,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
         (5401, "queries"),  # a request to reassign a partition that was removed meanwhile
         (2897520409, "queries"),  # a topic of which brokers told without the partitions that were to be made again
         (25232, "queries"),  # likewise, where no other partition of the topic could be read
+        (303903, DEFAULT),  # a partition that was made again, and then missing in what had been told of all before
         (467, "admin"),  # a state that was removed, and made again just as its leader of before changed it
         (100589, "queries"),  # a partition that went once the query had nothing more to do
         (60194, "queries"),  # an answer that came once an attempt had heard that it is fenced

@@ -343,7 +343,10 @@ class BrokerLoop:
                 )
                 self.hidden.told(hidden)
                 gone = self._known.keys() - {known.topic_partition for known in command.partitions}
-                self._forget(partition for partition in gone if not hidden.hides(partition))
+                # What was not made yet when this was sent may be made, and read here, by now: its command is not late.
+                for partition in gone.intersection(command.unmade):
+                    self._unlearn(partition)
+                self._forget(each for each in gone.difference(command.unmade) if not hidden.hides(each))
                 self._configs = {
                     topic: known
                     for topic, known in self._configs.items()
@@ -639,7 +642,11 @@ class BrokerLoop:
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.hidden.untold.discard(partition)
-            self._announced.pop(partition, None)
-            known = self._known.pop(partition, None)
+            known = self._unlearn(partition)
             if known is not None:
                 self._late.end(partition, known.topic_id, known.order)
+
+    def _unlearn(self, partition: TopicPartition) -> PartitionCommand | None:
+        """Returns what was known."""
+        self._announced.pop(partition, None)
+        return self._known.pop(partition, None)

@@ -864,6 +864,19 @@ def test_clients_are_told_of_a_partition_that_is_assigned_and_not_made_yet() -> 
     assert hidden_of(story) == {"foo": ((0, 1), (1,))}
 
 
+@pytest.mark.parametrize(("unmade", "is_opened"), [((FOO,), True), ((), False)])
+def test_what_was_made_after_all_was_told_is_not_over(unmade: tuple[TopicPartition, ...], *, is_opened: bool) -> None:
+    """A controller tells of all, then makes again what somebody has removed. The broker has read that before it hears
+    of all, and its disk has refused it. Of what is assigned no longer a late command brings nothing back."""
+    story = Story()
+    story.logs.sick = frozenset({FOO})
+    story.registered(LED)
+    story.logs.sick = frozenset()
+    story.loop.update_metadata(replace(update(complete=True), unmade=unmade))
+    assert story.loop.leader_and_isr(leader_and_isr(LED)).errors == {"foo-0": "NONE"}
+    assert (FOO in story.loop.replicas) == is_opened
+
+
 def test_a_topic_of_which_no_partition_can_be_read_is_not_told_of() -> None:
     """Nobody could say which topic of that name it is."""
     story = Story()
