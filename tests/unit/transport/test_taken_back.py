@@ -22,7 +22,7 @@ from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.flight_broker import FlightBroker, get
 from tests.unit.transport.replicas import Broker, Brokers
-from tests.unit.transport.test_lane import Client, producers
+from tests.unit.transport.test_lane import Client, producers, put, stream
 from tests.unit.transport.test_reader_lane import ORDERS, Peer, produce, readers, waiters
 from tests.unit.transport.test_renewal import Party
 from tests.waiting import eventually
@@ -194,6 +194,19 @@ def test_a_producers_connection_that_is_silent_ends(known: Known, brokers: Broke
     known.take_back()
     eventually(lambda: len(producers(leader)) == int(known.is_told_apart), "it ends", OUT_S)
     del leaving, staying
+
+
+def test_what_a_producer_sends_after_that_is_not_stored(
+    known: Known, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come before the next look at who is known."""
+    leader = led(brokers, known.server)
+    client = Client(leader, known.leaver)
+    end = leader.replica(ORDERS).log.log_end
+    monkeypatch.setattr(Security, "is_known", lambda _security, _mark: False)
+    client.say(stream(), put(0))
+    eventually(lambda: not producers(leader), "it ends", OUT_S)
+    assert leader.replica(ORDERS).log.log_end == end
 
 
 def test_a_follower_that_waits_is_not_answered_any_more(tmp_path: Path, brokers: Brokers) -> None:
