@@ -342,11 +342,12 @@ class BrokerLoop:
                     topics=frozenset(command.unreadable_topics), partitions=frozenset(command.unreadable_partitions)
                 )
                 self.hidden.told(hidden)
-                gone = self._known.keys() - {known.topic_partition for known in command.partitions}
+                told_of = {known.topic_partition for known in command.partitions}
+                gone = {each for each in self._known if each not in told_of and not hidden.hides(each)}
                 # What was not made yet when this was sent may be made, and read here, by now: its command is not late.
                 for partition in gone.intersection(command.unmade):
                     self._unlearn(partition)
-                self._forget(each for each in gone.difference(command.unmade) if not hidden.hides(each))
+                self._forget(gone.difference(command.unmade))
                 self._configs = {
                     topic: known
                     for topic, known in self._configs.items()

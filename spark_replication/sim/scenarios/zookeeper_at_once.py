@@ -72,7 +72,6 @@ class ZooKeeperAtOnce(Stored):
 
     def load(self) -> LoadedCluster:
         """Win the next controller epoch (C1), whoever commands, and read what its winner reads."""
-        self.multi([Delete(paths.CONTROLLER, EXISTS)])
         won = self._claim(Campaigning(ControllerInfo(id="controller", host="host", port=1, epoch=0)))
         assert won is not None, "nobody else commands"
         loaded, _ = load(self.tree, self.settings, CLUSTER_ID, won.info.epoch)

@@ -85,9 +85,7 @@ class Rights:
 
     def is_known(self, caller: Caller) -> bool:
         """Whether what let it in is still there."""
-        return (not caller.mark or self.security.is_known(caller.mark)) and (
-            not caller.ca or self.security.is_known(caller.ca)
-        )
+        return all(self.security.is_known(mark) for mark in (caller.mark, caller.ca) if mark)
 
     def look_ms(self, caller: Caller) -> float:
         """How soon to ask again whether it is known, over a connection on which nothing comes. math.inf: it always

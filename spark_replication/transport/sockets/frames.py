@@ -262,7 +262,8 @@ def send(connection: Channel, parts: Iterable[Part]) -> None:
     """Send all of it, over a blocking connection."""
     outbox = Outbox(connection)
     outbox.put(parts)
-    assert outbox.flush(), "the connection waits"
+    is_sent = outbox.flush()
+    assert is_sent, "the connection waits"
 
 
 class Outbox:
