@@ -83,6 +83,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
         (60194, "queries"),  # an answer that came once an attempt had heard that it is fenced
         (5007, "guardians"),  # a driver that commanded no more, and submitted guardians
         (12666, "guardians"),  # a broker that nobody needed, in the place of one that was
+        (4162380648, "guardians"),  # a broker on a host that was looked at when another driver had not made it yet
         (2897520661, "guardians"),  # brokers that began side by side on a host, of which one was remembered
     ],
 )

@@ -165,6 +165,9 @@ class Mustering:
         self.order: Order = "guard"
         #: The brokers that the controller knew of when it was last asked; None if it never answered.
         self.known: KnownBrokers | None = None
+        #: The hosts where this command's guardians have looked for directories. What an earlier one's have not found
+        #: may have been made since, by another driver's.
+        self._looked: set[str] = set()
         #: Whether it has answered the last question. A driver that was stopped for long may command no more, and who
         #: commands may have brokers that it has never heard of: its guardians would take new ids.
         self._is_told = False
@@ -325,6 +328,7 @@ class Mustering:
                 before = submission.found.get(place.host, frozenset())
                 submission.found[place.host] = before.union(report.found, begun)
         self.memory.found.update(submission.found)
+        self._looked.update(submission.found)
         to_go = self._spark.are_to_go({place.executor for place in submission.places.values()})
         if to_go:
             return f"Spark waits for guardians to leave executors {', '.join(sorted(to_go))}, which are to go"
@@ -402,8 +406,7 @@ class Mustering:
     def _placement(self) -> Placement:
         known = self.known or {}
         homes = {broker: self._home(broker, known.get(broker)) for broker in self._ever_known()}
-        looked = frozenset(self.memory.found)
-        return Placement(total=self.slots, slots=self._slots_by_host, homes=homes, looked=looked)
+        return Placement(total=self.slots, slots=self._slots_by_host, homes=homes, looked=frozenset(self._looked))
 
     def _home(self, broker: BrokerId, registered: Registration | None) -> str:
         """The host that has the broker's directory, with an executor if there is such a host; empty if nobody knows."""

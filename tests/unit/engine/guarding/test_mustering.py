@@ -264,6 +264,20 @@ def test_submissions_are_numbered_on_over_commands() -> None:
     assert [each.number for each in story.submitted] == [2]
 
 
+def test_a_host_that_an_earlier_command_has_looked_at_may_have_a_broker_that_came_after_it() -> None:
+    """Another driver commanded meanwhile, and its guardians made broker 4 on a host that had none."""
+    memory = FleetMemory()
+    memory.found = {"a": frozenset(), "b": frozenset(), "c": frozenset({1}), "d": frozenset({2})}
+    story = Story(4, memory=memory)
+    story.slots_of, story.dice = {"a": 1, "b": 1, "c": 1, "d": 1}, ["b", "c", "d"]
+    story.homes = {"a": 4, "c": 1, "d": 2}
+    story.known = {1: registered("c"), 2: registered("d"), 4: None}
+    story.look()
+    assert story.guarded() == []
+    story.passes(2 * SETTLE_S)
+    assert (story.sizes(), story.guarded()) == ([3, 3], [1, 2, 4])
+
+
 def test_jobs_that_fail_follow_one_another_ever_more_slowly_and_one_that_ran_long_does_not() -> None:
     story = Story(3)
     story.silent = True
