@@ -13,7 +13,9 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.config import settings_from
+from spark_replication.engine.ends.fetch_session import FollowerEnd
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
+from spark_replication.messages.replication import FetchFrame
 from spark_replication.transport.flight.listening import Listening
 from spark_replication.transport.proofs.caller import Caller
 from spark_replication.transport.security.rights import Rights
@@ -30,6 +32,7 @@ from tests.waiting import eventually
 OUT_S = 2.0
 WAIT_MS = 60_000  # longer than a test
 SCHEMA = pa.schema([("number", pa.int64())])
+OLD, NEW = "old-secret-of-brokers\n", "new-secret-of-brokers\n"
 ROOT, ALICE = "root the-secret-of-root\n", "alice the-secret-of-alice\n"
 
 
@@ -209,22 +212,50 @@ def test_what_a_producer_sends_after_that_is_not_stored(
     assert leader.replica(ORDERS).log.log_end == end
 
 
-def test_a_follower_that_waits_is_not_answered_any_more(tmp_path: Path, brokers: Brokers) -> None:
-    """Its secret is taken from the leader's file alone: it is somebody else's by now."""
+def followed(directory: Path, brokers: Brokers) -> tuple[Broker, Broker]:
+    """A leader and its follower, whose secret the leader will not have in its file for long."""
 
     def of(name: str, content: str) -> Security:
-        token = secret(tmp_path / f"{name}-token", ROOT)
+        token = secret(directory / f"{name}-token", ROOT)
         settings = {"security.mode": "token", "security.token.file": token}
-        own = secret(tmp_path / name, content)
+        own = secret(directory / name, content)
         return read_security(settings_from({**settings, "security.broker.token.file": own}))
 
-    old, new = "old-secret-of-brokers\n", "new-secret-of-brokers\n"
-    leader = brokers.start(1, security=of("leader", new + old))
-    follower = brokers.start(2, security=of("follower", old))
+    leader = brokers.start(1, security=of("leader", NEW + OLD))
+    follower = brokers.start(2, security=of("follower", OLD))
     for each in (leader, follower):
         each.command(ORDERS, 1, (1, 2))
     eventually(lambda: leader.replication._server.followers.of(2) is not None, "it follows")
-    (tmp_path / "leader").write_text(new)
+    return leader, follower
+
+
+def test_a_fetch_that_comes_after_that_does_not_count(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what nobody in sync has could be acknowledged."""
+    leader, follower = followed(tmp_path, brokers)
+    known, frame = Security.is_known, FollowerEnd.frame
+    is_taken_back = threading.Event()
+
+    def framed(end: FollowerEnd) -> FetchFrame | None:
+        found = frame(end)
+        if found is not None and any(fetch.offset for fetch in found.partitions):
+            is_taken_back.set()
+        return found
+
+    monkeypatch.setattr(FollowerEnd, "frame", framed)
+    monkeypatch.setattr(Security, "is_known", lambda of, mark: not is_taken_back.is_set() and known(of, mark))
+    produce(leader, prepared(0))
+    end = leader.replica(ORDERS).log.log_end
+    eventually(lambda: follower.replica(ORDERS).log.log_end == end, "it has the records")
+    eventually(lambda: leader.replication._server.followers.of(2) is None, "its connection ends", OUT_S)
+    assert leader.replica(ORDERS).high_watermark == 0
+
+
+def test_a_follower_that_waits_is_not_answered_any_more(tmp_path: Path, brokers: Brokers) -> None:
+    """Its secret is taken from the leader's file alone: it is somebody else's by now."""
+    leader, follower = followed(tmp_path, brokers)
+    (tmp_path / "leader").write_text(NEW)
     eventually(lambda: leader.replication._server.followers.of(2) is None, "its connection ends", OUT_S)
     produce(leader, prepared(0))
     assert follower.replica(ORDERS).log.log_end == 0
