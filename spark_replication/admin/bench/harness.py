@@ -123,11 +123,22 @@ class Harness(NamedTuple):
         with ExitStack() as running:
             doing = [running.enter_context(case.begun(side, self)) for side in sides]
             for place in self.rounds.turns(len(sides)):
-                measured = doing[place]()
-                said = ", ".join(f"{measure.name} {figure:,.4g} {measure.unit}" for measure, figure in measured.items())
-                self.progress(f"{case.what}, {sides[place].name}: {said}")
-                found[sides[place].name].append(measured)
+                self._do(case, sides[place], doing[place], found)
         return rows(case.what, found)
+
+    def measure_apart(self, case: Case[S], starts: Sequence[Callable[[], AbstractContextManager[S]]]) -> list[Row]:
+        """Start each side for each of its rounds, beside nothing: else each costs the others time, even idle."""
+        found: dict[str, list[Measured]] = {}
+        for place in self.rounds.turns(len(starts)):
+            with starts[place]() as side, case.begun(side, self) as do:
+                self._do(case, side, do, found)
+        return rows(case.what, found)
+
+    def _do(self, case: Case[S], side: S, do: Round, found: dict[str, list[Measured]]) -> None:
+        measured = do()
+        said = ", ".join(f"{measure.name} {figure:,.4g} {measure.unit}" for measure, figure in measured.items())
+        self.progress(f"{case.what}, {side.name}: {said}")
+        found.setdefault(side.name, []).append(measured)
 
     def warm_up(self, what: str, rows_a_round: int, rate: Callable[[], float]) -> None:
         """Run rounds until they are warm: WARM_UP_ROWS at least, and rates that are steady. Says so if they are not."""

@@ -4,8 +4,9 @@ loop."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -32,23 +33,39 @@ def clusters(
 ) -> Iterator[list[Ours]]:
     """Run a cluster of each of these modes."""
     with ExitStack() as running:
-        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        settings = settings_of_modes(directory)
-        found = []
-        for mode in modes:
-            name = "ours" if len(modes) == 1 else mode
-            harness.progress(f"three brokers start, security.mode={mode}")
-            found.append(running.enter_context(our_cluster(config, name=name, security=settings[mode])))
-        yield found
+        yield [running.enter_context(start()) for start in _ours(harness, modes, config)]
+
+
+def _ours(
+    harness: Harness, modes: Sequence[SecurityMode], config: Mapping[str, Scalar]
+) -> list[Callable[[], AbstractContextManager[Ours]]]:
+    return [partial(_cluster, harness, mode, "ours" if len(modes) == 1 else mode, config) for mode in modes]
+
+
+@contextmanager
+def _cluster(harness: Harness, mode: SecurityMode, name: str, config: Mapping[str, Scalar]) -> Iterator[Ours]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        security = settings_of_modes(Path(directory))[mode]
+        harness.progress(f"three brokers start, security.mode={mode}")
+        with our_cluster(config, name=name, security=security) as side:
+            yield side
+
+
+@contextmanager
+def _kafka(harness: Harness) -> Iterator[Theirs]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        kafka_cluster(Path(directory) / "kafka", harness.progress) as cluster,
+    ):
+        yield Theirs(cluster)
 
 
 @contextmanager
 def kafka(harness: Harness) -> Iterator[Theirs | None]:
     """Run Kafka. None where it cannot run."""
     with ExitStack() as running:
-        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         try:
-            side = Theirs(running.enter_context(kafka_cluster(directory / "kafka", harness.progress)))
+            side = running.enter_context(_kafka(harness))
         except StartFailed as error:
             harness.progress(f"Kafka does not run, so there is nothing to compare with: {error.message}")
             yield None
@@ -75,6 +92,15 @@ def all_sides(
         if "bare" in beside:
             sides.append(running.enter_context(bare()))
         yield sides
+
+
+def starts(
+    harness: Harness, beside: Collection[Peer], modes: Sequence[SecurityMode] = PLAIN
+) -> list[Callable[[], AbstractContextManager[Target]]]:
+    """What starts ours, and each of its peers."""
+    peers: Mapping[Peer, Callable[[], AbstractContextManager[Target]]]
+    peers = {"kafka": partial(_kafka, harness), "bare": bare}
+    return [*_ours(harness, modes, WHOLE), *(peers[each] for each in beside)]
 
 
 def warm(harness: Harness, sides: Sequence[Target]) -> None:

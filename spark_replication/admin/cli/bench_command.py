@@ -24,7 +24,7 @@ from spark_replication.admin.bench.failover import LoseBroker, LoseController, L
 from spark_replication.admin.bench.harness import WARM_UP_ROWS, Case, Harness, Rounds, Row
 from spark_replication.admin.bench.losses import Successor
 from spark_replication.admin.bench.side import Door
-from spark_replication.admin.bench.sides import PLAIN, Peer, all_sides, clusters, kafka, warm
+from spark_replication.admin.bench.sides import PLAIN, Peer, all_sides, clusters, kafka, starts, warm
 from spark_replication.admin.bench.traffic import BATCHES_MAX, PACE_MB_PER_S, Acknowledge, Consume, Meanwhile, Produce
 from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, output, show, show_json
@@ -70,6 +70,8 @@ class Comparison(NamedTuple):
     #: None given: the default.
     beside: tuple[str, ...]
     output: Format
+    #: Whether each side runs beside nothing.
+    apart: bool = False
 
     @property
     def peers(self) -> list[Peer]:
@@ -78,8 +80,13 @@ class Comparison(NamedTuple):
 
     def show(self, cases: Sequence[Case[Any]], sides: Sequence[Any] = ()) -> None:
         with ExitStack() as running:
-            among = sides or running.enter_context(all_sides(self.harness, self.peers, self.modes))
-            _show((row for case in cases for row in self.harness.measure(case, among)), self.output)
+            if self.apart:
+                apart = starts(self.harness, self.peers, self.modes)
+                found = (row for case in cases for row in self.harness.measure_apart(case, apart))
+            else:
+                among = sides or running.enter_context(all_sides(self.harness, self.peers, self.modes))
+                found = (row for case in cases for row in self.harness.measure(case, among))
+            _show(found, self.output)
 
 
 def compared(command: Callable[..., None]) -> Callable[..., None]:
@@ -118,6 +125,11 @@ def compared(command: Callable[..., None]) -> Callable[..., None]:
     return with_comparison
 
 
+apart = click.option(
+    "--apart",
+    is_flag=True,
+    help="start each side anew for each of its rounds, beside nothing; else all run, and each costs the others time",
+)
 session_ms = click.option(
     "--session-ms",
     type=click.IntRange(1_000, 60_000),
@@ -208,6 +220,7 @@ def all_command(
     "at a --rate. catch-up: somebody reads another topic as fast as it goes; paced-catch-up: with "
     f"{PACE_MB_PER_S} MB/s; reassignment: its replicas move",
 )
+@apart
 @compared
 def produce_command(
     *,
@@ -219,6 +232,7 @@ def produce_command(
     rates: tuple[int, ...],
     seconds: float,
     meanwhile: tuple[Meanwhile, ...],
+    apart: bool,
     comparison: Comparison,
 ) -> None:
     """Producers in processes of their own, acks=all: rate, and processor time of brokers and clients. With --rate, how
@@ -234,7 +248,7 @@ def produce_command(
         ]
     if "bare" in comparison.peers and rates and "reassignment" in meanwhile:
         raise click.UsageError("the bare loop has no replicas that move: leave out --beside bare, or reassignment")
-    comparison.show(cases)
+    comparison._replace(apart=apart).show(cases)
 
 
 @bench.command(name="consume")
@@ -248,6 +262,7 @@ def produce_command(
     ("reader",),
     "our Reader; DoGet, as any client of Arrow Flight; or the files of a broker on the same host",
 )
+@apart
 @compared
 def consume_command(
     *,
@@ -256,6 +271,7 @@ def consume_command(
     partitions: tuple[int, ...],
     mib: int,
     by: tuple[Door, ...],
+    apart: bool,
     comparison: Comparison,
 ) -> None:
     """A reader in a process of its own, of what was just written. Beside the bare limit, which is a socket, Flight
@@ -265,7 +281,7 @@ def consume_command(
         Consume(row_bytes=row, batch_bytes=batch, partitions=count, mib=mib, door=door, looks=looks)
         for row, batch, count, door in product(row_bytes, batch_bytes, partitions, by)
     ]
-    comparison.show(cases)
+    comparison._replace(apart=apart).show(cases)
 
 
 @bench.command(name="failover")

@@ -73,7 +73,7 @@ def run(*arguments: str) -> str:
             ["token", "tls"],
         ),
         (
-            ("produce", "--beside=bare", "--rate=100", "--partitions=2", "--seconds=0.3", *BRIEFLY),
+            ("produce", "--beside=bare", "--rate=100", "--partitions=2", "--seconds=0.3", "--apart", *BRIEFLY),
             1,
             WAITS,
             ["bare"],

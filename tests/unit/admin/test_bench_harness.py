@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -103,6 +104,23 @@ def test_all_sides_are_ready_before_the_first_round_and_who_came_first_comes_las
     assert rate == Row(what="lift", measure="rate", unit="MB/s", side="ours", figure=90.0, beside=(beside,))
     assert count.beside == (Beside(side="Kafka", figure=3.0),), "there is no better number of threads"
     assert said[0] == "lift, ours: rate 100 MB/s, threads 3 "
+
+
+def test_apart_each_side_is_started_for_each_round_and_nothing_runs_beside_it() -> None:
+    case = Lift()
+    rates = {"ours": [100.0, 50.0], "Kafka": [50.0, 25.0]}
+
+    @contextmanager
+    def started(name: str) -> Iterator[Side]:
+        case.done.append(f"start {name}")
+        yield Side(name, rates[name].pop(0))
+        case.done.append(f"stop {name}")
+
+    starts = [partial(started, name) for name in rates]
+    rate, _ = Harness(Rounds(2, 2), 0.0, lambda _: None).measure_apart(case, starts)
+    turns = [[f"start {name}", f"begin {name}", name, f"end {name}", f"stop {name}"] for name in ("ours", "Kafka")]
+    assert case.done == [*turns[0], *turns[1], *turns[1], *turns[0]]
+    assert rate.beside == (Beside(side="Kafka", figure=37.5, ratio=2.0, least_ratio=2.0, most_ratio=2.0),)
 
 
 def test_less_time_is_better_and_a_ratio_of_nothing_is_none() -> None:
