@@ -7,8 +7,8 @@ While it runs, `replicas` is the target in its order, then those that are being 
 | 1-3  | `grown`: one multi() of assignment and leaderAndISR; all of old and new are told, the new ones follow       |
 | 4-5  | `next_step` waits until every target replica is in the ISR; the leader's ISR writes bring it about          |
 | 6-7  | `Lead`: one of the target replaces a leader outside of it; ISR and assignment stay as they are              |
-| 8-11 | `CompleteMove`: one multi() drops the others from ISR, ELR and assignment; then they are told to delete
-| | 12   | metadata goes to every broker, as after each change                                                         |
+| 8-11 | `CompleteMove`: one multi() drops the others from ISR, ELR and assignment; then they are told to delete    |
+| 12   | metadata goes to every broker, as after each change                                                        |
 """
 
 from __future__ import annotations

@@ -259,7 +259,8 @@ def check_leader_epoch(leading: Leading, leader_epoch: int) -> None:
 
 def check_fetch(leading: Leading, fetch: Fetch) -> None:
     """Refuse a fetch of another leader epoch, by no replica, or by an earlier life of a replica than is known (E3)."""
-    check_leader_epoch(leading, fetch.leader_epoch)
+    if fetch.leader_epoch != leading.state.leader_epoch:
+        check_leader_epoch(leading, fetch.leader_epoch)
     follower = leading.followers.get(fetch.by)
     if follower is None:
         raise NotLeader(f"broker {fetch.by} is no replica here, {list(leading.replicas)} are: wait for the command")

@@ -10,12 +10,11 @@ The follower's end, for one leader, over all connections to it:
 | asked                         | an answer counts with the number of the partition's last fetch on this connection   |
 | received, and it was taken    | the partition is due again                                                          |
 | received, and its disk waits  | another thread takes it: it may cut the log, or the disk was slow just before, and  |
-|                               | has not been fast often since (engine.ends.slow_disks)
-  | | received, and it failed       | the partition is due after BACKOFF_MS, doubled with each failure in a row
- | | nothing was received for long | the connection is given up, if the leader has sent a sign of life before
-| | ended                         | a rest, doubled each time until something is received again
-| | close                         | nothing that comes counts
-|
+|                               | has not been fast often since (engine.ends.slow_disks)                              |
+| received, and it failed       | the partition is due after BACKOFF_MS, doubled with each failure in a row           |
+| nothing was received for long | the connection is given up, if the leader has sent a sign of life before            |
+| ended                         | a rest, doubled each time until something is received again                         |
+| close                         | nothing that comes counts                                                           |
 
 The leader's end, of one connection:
 
@@ -39,7 +38,6 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -313,7 +311,7 @@ def take(
     """Take the leader's answer into the replica: now, or from a copy once another thread gives the partition back."""
 
     def taking(records: LogSlice | None) -> Callable[[ReplicaLoop], None]:
-        return lambda replica: then(_timed(clock_ms, partial(_taken, end, fetch, answer, records, replica)))
+        return lambda replica: then(_taken(end, fetch, answer, records, replica, clock_ms))
 
     try:
         partition = find(fetch.topic_partition)
@@ -335,18 +333,25 @@ def take_and_wait(
     """As `take`, for an answer that `may_wait`. Not on the broker's loop."""
     try:
         with find(fetch.topic_partition) as replica:
-            return _timed(clock_ms, partial(_taken, end, fetch, answer, records, replica))
+            return _taken(end, fetch, answer, records, replica, clock_ms)
     except ReplicationError as error:
         return Taken(error, 0.0)
 
 
-def _timed(clock_ms: Clock, take: Callable[[], Outcome]) -> Taken:
+def _taken(
+    end: FollowerEnd,
+    fetch: FetchPartition,
+    answer: FetchedPartition,
+    records: LogSlice | None,
+    replica: ReplicaLoop,
+    clock_ms: Clock,
+) -> Taken:
     began_ms = clock_ms()
-    outcome = take()
+    outcome = _outcome(end, fetch, answer, records, replica)
     return Taken(outcome, clock_ms() - began_ms)
 
 
-def _taken(
+def _outcome(
     end: FollowerEnd,
     fetch: FetchPartition,
     answer: FetchedPartition,
@@ -390,8 +395,8 @@ class LeaderEnd:
         self._ready[partition] = None
         return is_first
 
-    def wait_for(self, number: int, fetch: FetchPartition) -> None:
-        self._waiting[fetch.topic_partition] = number, fetch
+    def wait_for(self, partition: TopicPartition, number: int, fetch: FetchPartition) -> None:
+        self._waiting[partition] = number, fetch
 
     def take_waiting(self, partition: TopicPartition) -> tuple[int, FetchPartition] | None:
         return self._waiting.pop(partition, None)
@@ -486,24 +491,24 @@ class FollowerConnections(Generic[Carrier]):
         number: int,
         fetch: FetchPartition,
         now_ms: int,
-        refused: Callable[[ReplicationError], None],
+        refused: Callable[[TopicPartition, ReplicationError], None],
     ) -> None:
         """Take a fetch in. refused: called if the fetch is to be answered by an error, at once."""
-        end = connection.end
+        end, name = connection.end, fetch.topic_partition
         try:
-            partition = self._find(fetch.topic_partition)
+            partition = self._find(name)
         except ReplicationError as error:
-            end.wait_for(number, fetch)
-            refused(error)
+            end.wait_for(name, number, fetch)
+            refused(name, error)
             return
 
         def came(replica: ReplicaLoop) -> None:
             if self._current.get(end.follower) is connection:
-                end.wait_for(number, fetch)
+                end.wait_for(name, number, fetch)
                 try:
                     replica.fetch(fetch, by=end.follower, broker_epoch=end.broker_epoch, now_ms=now_ms)
                 except ReplicationError as error:
-                    refused(error)
+                    refused(name, error)
 
         partition.do(came)
 

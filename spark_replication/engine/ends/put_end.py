@@ -7,15 +7,14 @@
 | put, another thread has the         | it is appended once the partition is free                                     |
 | partition                           |                                                                               |
 | put, that may take long             | another thread checks and appends it: it is large, or is to be compressed, or |
-|                                     | the disk was slow a moment ago (engine.ends.slow_disks)
-  | | put, an earlier batch of the        | a copy of it waits for its turn
- | | partition is not appended           |
-| | known: the batch is stored, or not  | the answer goes with all others that are known
-| | nothing is known for `timeout_ms`   | the answer is that it is not known
-| | `unanswered_max` answers are owed,  | nothing is read from the connection
-| | or copies take too much memory      |
-| | closed                              | batches that wait for their turn are dropped
-|
+|                                     | the disk was slow a moment ago (engine.ends.slow_disks)                       |
+| put, an earlier batch of the        | a copy of it waits for its turn                                               |
+| partition is not appended           |                                                                               |
+| known: the batch is stored, or not  | the answer goes with all others that are known                                |
+| nothing is known for `timeout_ms`   | the answer is that it is not known                                            |
+| `unanswered_max` answers are owed,  | nothing is read from the connection                                           |
+| or copies take too much memory      |                                                                               |
+| closed                              | batches that wait for their turn are dropped                                  |
 
 Only the broker's loop calls a PutEnd. The outcome of a batch may come from any thread.
 """

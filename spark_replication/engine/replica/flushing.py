@@ -27,23 +27,24 @@ class Flushing:
         ended: Callable[[StorageFailed | None], None],
     ) -> None:
         """ended: called on any thread, with the failure if any. Whoever has the partition then calls `end`."""
-        self.settings = settings
+        self.configure(settings)
         self._log = log
         self._flusher = flusher
         self._ended = ended
         self._running = False
         self._begun_ms = 0
 
-    @property
-    def always(self) -> bool:
-        return self.settings.flush == "always"
+    def configure(self, settings: TopicSettings) -> None:
+        self._settings = settings
+        self.always = settings.flush == "always"  # an attribute: each row asks again and again
 
     @property
     def by_interval(self) -> bool:
-        return self.settings.flush == "interval"
+        return self._settings.flush == "interval"
 
     @property
     def vouched_end(self) -> Offset:
+        """How far this replica vouches for its log: below here it counts as having every record."""
         return self._log.flushed_end if self.always else self._log.log_end
 
     def written(self) -> None:
@@ -52,7 +53,7 @@ class Flushing:
             self.begin()
 
     def tick(self, now_ms: int) -> None:
-        if self.by_interval and now_ms - self._begun_ms >= self.settings.flush_interval_ms:
+        if self.by_interval and now_ms - self._begun_ms >= self._settings.flush_interval_ms:
             self._begun_ms = now_ms
             self.begin()
 

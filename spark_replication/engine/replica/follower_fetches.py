@@ -6,7 +6,7 @@ A fetch waits at the log end. The fetch of a replica that is being added may wai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from spark_replication.engine.replica.copy_throttle import CopyThrottle
 from spark_replication.messages.replication import FetchPartition
@@ -20,6 +20,8 @@ class FollowerFetches:
         self._links = links
         self._throttle = throttle
         self._fetches: dict[BrokerId, FetchPartition] = {}
+        #: Replicas that a throttle may delay.
+        self._copying: frozenset[BrokerId] = frozenset()
         #: Followers whose fetch waits for its turn.
         self._held: set[BrokerId] = set()
         #: Followers of whose fetch `links.ready` was told: it is not told again with every batch that comes meanwhile.
@@ -39,25 +41,26 @@ class FollowerFetches:
             self._told.add(by)
             self._links.ready(by, self._partition)
 
-    def records_for(self, by: BrokerId, copying: Collection[BrokerId], now_ms: int) -> None:
+    def records_for(self, by: BrokerId, now_ms: int) -> None:
         """There are records for its fetch: it is ready, now or when its turn comes."""
-        if by not in copying or not self._throttle.limits:
+        if by not in self._copying or not self._throttle.limits:
             self.ready(by)
         elif by not in self._held:
             self._held.add(by)
             self._throttle.wait(by, self._partition, now_ms)
 
-    def appended(self, log_end: Offset, copying: Collection[BrokerId], now_ms: int) -> None:
+    def appended(self, log_end: Offset, now_ms: int) -> None:
         for by, fetch in self._fetches.items():
             if fetch.offset < log_end:
-                self.records_for(by, copying, now_ms)
+                self.records_for(by, now_ms)
 
-    def still_copying(self, copying: Collection[BrokerId]) -> None:
-        """Fetches of all others wait for no turn any longer: acknowledgements may wait for these followers."""
-        if self._held:
-            for by in sorted(self._held.difference(copying)):
-                self._let_go(by)
-                self.ready(by)
+    def copying(self, replicas: frozenset[BrokerId]) -> None:
+        """A throttle may delay these from here on. Fetches of all others wait for no turn any longer: acknowledgements
+        may wait for these followers."""
+        self._copying = replicas
+        for by in sorted(self._held - replicas):
+            self._let_go(by)
+            self.ready(by)
 
     def reached(self, high_watermark: Offset) -> None:
         """Make fetches ready that do not know this high watermark. A fetch that waits for its turn hears of it
@@ -90,9 +93,9 @@ class FollowerFetches:
     def sent(self, by: BrokerId, count: int) -> None:
         self._throttle.sent(by, self._partition, count)
 
-    def must_wait(self, by: BrokerId, copying: Collection[BrokerId]) -> bool:
+    def must_wait(self, by: BrokerId) -> bool:
         """Whether a fetch that is answered without a turn gets no records."""
-        return by in copying and self._throttle.limits
+        return by in self._copying and self._throttle.limits
 
     def _let_go(self, by: BrokerId) -> None:
         if by in self._held:

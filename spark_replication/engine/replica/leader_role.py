@@ -58,7 +58,7 @@ class LeaderRole:
         self._copies = CopyProgress(own.log)
         self._unanswered = False  # the answer to an ISR change was lost: it is sent again
         self._retention_checked_ms = 0
-        self._fetches.still_copying(leading.copying)
+        self._fetches.copying(leading.copying)
         self._own.progress.wake()
 
     def goes_on(self, leading: Leading) -> None:
@@ -68,7 +68,7 @@ class LeaderRole:
     def commanded(self, command: PartitionCommand, now_ms: int) -> None:
         """Take in a command of this leader epoch."""
         told = isr.told(self.part, StoredPartition(command.state, command.partition_epoch))
-        self._take(None if told is None else replica.assigned(told, command, now_ms))
+        self._take_changed(None if told is None else replica.assigned(told, command, now_ms))
 
     def end(self, why: str) -> None:
         """Refuse all waiters, so that they ask the new leader. A later answer of ZooKeeper is ignored."""
@@ -91,7 +91,7 @@ class LeaderRole:
         place = self._own.numbered.known(batch)
         if place is None:
             place = self._append(batch, now_ms)
-        reached = self.part.high_watermark if acks_all else self._own.vouched_end
+        reached = self.part.high_watermark if acks_all else self._own.flushing.vouched_end
         if acks != 0 and place.last_offset >= reached:
             waiters.add(place, acknowledge)
         else:
@@ -104,8 +104,8 @@ class LeaderRole:
         except StorageFailed as error:
             own.disk_trouble.refused(self.part, error)
             raise
-        self._take(replica.appended(self.part, end_before=end_before, end=own.vouched_end, now_ms=now_ms))
-        self._fetches.appended(own.log.log_end, self.part.copying, now_ms)
+        self._take(replica.appended(self.part, end_before=end_before, end=own.flushing.vouched_end, now_ms=now_ms))
+        self._fetches.appended(own.log.log_end, now_ms)
         return place
 
     # Followers
@@ -126,7 +126,7 @@ class LeaderRole:
         self._propose(now_ms)
         # At the log end there is nothing to send: the fetch waits, and the next answer brings the high watermark.
         if fetch.offset != self._own.log.log_end:
-            self._fetches.records_for(by, self.part.copying, now_ms)
+            self._fetches.records_for(by, now_ms)
         return True
 
     def answer_to(
@@ -144,7 +144,7 @@ class LeaderRole:
             begins_anew = parted is None or parted.end <= log.log_start
             known = own.numbered.known_below(log.log_start) if begins_anew else b""
             return answer(diverging=parted, producers=known), None
-        if allowed is None and self._fetches.must_wait(by, self.part.copying):
+        if allowed is None and self._fetches.must_wait(by):
             return answer(), None  # the follower fetches again, and waits for its turn
         bytes_max = own.settings.replica_fetch_bytes_max
         bytes_max = bytes_max if allowed is None else min(allowed, bytes_max)
@@ -160,8 +160,8 @@ class LeaderRole:
     # The disk, time, and ZooKeeper's answers
 
     def flushed(self) -> None:
-        self._take(self.part)
-        self._unflushed.reached(self._own.vouched_end)
+        self._take_changed(self.part)
+        self._unflushed.reached(self._own.flushing.vouched_end)
 
     def tick(self, now_ms: int) -> None:
         """Followers that lag leave the ISR, those that caught up join; an unanswered change is sent again. Retention
@@ -194,7 +194,8 @@ class LeaderRole:
         )
         if self.part.pending is not before.pending or self._unanswered:
             self._write_isr()
-        self._fetches.still_copying(self.part.copying)
+        if self.part.adding:
+            self._fetches.copying(self.part.copying)
 
     def _write_isr(self) -> None:
         change = self.part.pending
@@ -210,21 +211,26 @@ class LeaderRole:
         self._unanswered = isinstance(answer, IsrUnanswered)
         # An older high watermark is safe, too, so a disk that refuses to store this one is no reason to fail.
         with suppress(StorageFailed):
-            self._take(isr.answered(self.part, change, answer))
+            self._take_changed(isr.answered(self.part, change, answer))
 
-    def _take(self, leading: Leading | None) -> None:
-        """Take the leadership as core returns it, and perform what follows: acknowledgements, answers, waiting
-        readers. None: this replica leads no longer."""
+    def _take_changed(self, leading: Leading | None) -> None:
+        """Take a leadership for which the high watermark may rise. None: this replica leads no longer."""
         if leading is None:
             self._over(f"ZooKeeper says that {self._own.partition} is led otherwise")
-            return
+        else:
+            self._take(replica.advanced(leading, self._own.flushing.vouched_end))
+
+    def _take(self, leading: Leading) -> None:
+        """Take the leadership as core returns it, its high watermark as high as it may be, and perform what follows:
+        acknowledgements, answers, waiting readers."""
         before = self.part
         if before.state is not leading.state:
             # A dropped member counts as dead until its next fetch. Its waiting fetch is answered, so that it sends one.
             self._fetches.answer(before.state.isr - leading.state.isr)
-        self.part = replica.advanced(leading, self._own.vouched_end)
-        self._fetches.still_copying(self.part.copying)
-        if self.part.high_watermark != before.high_watermark:
+        self.part = leading
+        if leading.adding or before.adding:
+            self._fetches.copying(leading.copying)
+        if leading.high_watermark != before.high_watermark:
             self._fetches.is_news = True
-            self._waiters.reached(self.part.high_watermark)
+            self._waiters.reached(leading.high_watermark)
             self._own.progress.wake()

@@ -15,7 +15,7 @@ from spark_replication.engine.replica.flushing import Flushing
 from spark_replication.engine.replica.numbered_log import NumberedLog
 from spark_replication.engine.replica.waiters import Progress
 from spark_replication.errors import StorageFailed
-from spark_replication.model import Offset, ReplicaOf, TopicPartition
+from spark_replication.model import ReplicaOf, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, ReplicaLog
 
 
@@ -43,7 +43,8 @@ class OwnLog:
         self.progress = Progress()
 
     def configure(self, settings: Settings) -> None:
-        self.settings = self.flushing.settings = settings
+        self.settings = settings
+        self.flushing.configure(settings)
         self.log.configure(settings)
         self.numbered.configure(settings)
 
@@ -51,8 +52,3 @@ class OwnLog:
     def view(self) -> LogView:
         flushed_end = self.log.flushed_end if self.flushing.always else None
         return LogView(self.log.log_start, self.log.log_end, self.log.epochs, flushed_end)
-
-    @property
-    def vouched_end(self) -> Offset:
-        """How far this replica vouches for its log: below here it counts as having every record."""
-        return self.flushing.vouched_end

@@ -65,8 +65,12 @@ class Turns:
 
     def do(self, event: Callable[[], None]) -> None:
         """On the loop: does the event now, or once the lock is free."""
-        self._waiting.append(event)
-        self._go_on()
+        if not self._waiting and self._lock.acquire(blocking=False):  # as nearly always
+            self._do_now(event)
+        else:
+            self._waiting.append(event)
+        if self._waiting:
+            self._go_on()
 
     def try_do(self, event: Callable[[], None]) -> bool:
         """On the loop: does the event now, or not at all."""

@@ -120,8 +120,8 @@ class Links:
             before.break_off()
 
     def fetch(self, connection: Connection, frame: FetchFrame) -> None:
+        refused = partial(self._refuse, connection)
         for fetch in frame.partitions:
-            refused = partial(self._refuse, connection, fetch.topic_partition)
             self._followers.fetched(connection, frame.number, fetch, self._me.clock_ms(), refused)
         connection.end.frame_came()
 

@@ -86,13 +86,14 @@ class PartitionLog:
         self._files = recovered.files
         self._memory = recovered.memory
         self._segments: list[Segment] = list(recovered.segments)
-        self._epochs = recovered.epochs
+        # Plain attributes, which others only read: a record on its way asks for them again and again.
+        self.epochs = recovered.epochs
+        self.high_watermark = recovered.high_watermark
+        self.log_start = recovered.log_start
+        self.log_end = recovered.report.log_end
         self._epochs_file = recovered.epochs_file
-        self._high_watermark = recovered.high_watermark
         self._high_watermarks = recovered.high_watermarks
         self._recovery_point = recovered.recovery_point
-        self._log_start = recovered.log_start
-        self._log_end = recovered.report.log_end
         self._settings = settings
         self._distrust = distrust
         self._offline = ""
@@ -101,36 +102,20 @@ class PartitionLog:
         self._torn: tuple[Segment, bool] | None = None
         self._leftover = Leftover()
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due for a flush.
-        self._flushed_end = self._log_start
+        self._flushed_end = self.log_start
         self._folders_unflushed = {self._folder, self._folder.parent}
         self._flushing: LogFlush | None = None
         #: The size of the last segment when the recovery point last rose.
         self._point_bytes = 0
         self._settle_failed_syncs(recovered.flushed_end_before)
 
-    @property
-    def log_start(self) -> Offset:
-        return self._log_start
-
-    @property
-    def log_end(self) -> Offset:
-        return self._log_end
-
-    @property
-    def epochs(self) -> EpochHistory:
-        return self._epochs
-
-    @property
-    def high_watermark(self) -> Offset:
-        return self._high_watermark
-
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
-        assert leader_epoch == self._epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
+        assert leader_epoch == self.epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
         self._refuse_if_offline()
         with self._disk("append"):
             self._settle_cuts()
             segment = self._segment_to_lead(batch.schema, timestamp_ms)
-        base_offset = self._log_end
+        base_offset = self.log_end
         last_offset = base_offset + batch.rows - 1
         entry = IndexEntry(
             base_offset=base_offset,
@@ -166,7 +151,7 @@ class PartitionLog:
             schema_from_bytes(schema, f"segment {records.segment_base} of the leader")
         with self._disk("append"):
             self._settle_cuts()
-            before = self._epochs
+            before = self.epochs
             if epochs != before:
                 self._epochs_file.save(epochs)
             segment = continued or self._created(schema)
@@ -177,23 +162,23 @@ class PartitionLog:
             with suppress(OSError):
                 self._epochs_file.save(before)
             raise
-        self._epochs = epochs
+        self.epochs = epochs
         return [_place(entry) for entry in entries if entry.producer != NO_PRODUCER]
 
     def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
-        if not self.log_start <= offset <= self._log_end:
-            raise OffsetOutOfRange(f"offset {offset} is outside the log, which is [{self.log_start}, {self._log_end})")
-        if offset >= min(end, self._log_end):
+        if not self.log_start <= offset <= self.log_end:
+            raise OffsetOutOfRange(f"offset {offset} is outside the log, which is [{self.log_start}, {self.log_end})")
+        if offset >= min(end, self.log_end):
             return None
         segment = self._segment_at(offset)
         with self._disk("read"):
             return segment.find(offset, bytes_max=bytes_max, end=end)
 
     def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
-        if not self._log_start <= offset < self._log_end:
+        if not self.log_start <= offset < self.log_end:
             return None
         with self._disk("read"):
-            return self._segment_at(offset).find_stored(offset, bytes_max=bytes_max, end=self._log_end)
+            return self._segment_at(offset).find_stored(offset, bytes_max=bytes_max, end=self.log_end)
 
     def damaged(self, start: Offset, end: Offset) -> list[DamagedBatch]:
         with self._disk("read"):
@@ -202,7 +187,7 @@ class PartitionLog:
 
     def mend(self, batch: DamagedBatch, data: bytes) -> None:
         self._refuse_if_offline()
-        is_here = self._log_start <= batch.base_offset < self._log_end
+        is_here = self.log_start <= batch.base_offset < self.log_end
         with self._disk("mending"):
             # Not synced: a crash leaves any of its blocks old or new, which is damage that is found and mended again.
             if is_here and self._segment_at(batch.base_offset).mend(batch, data):
@@ -211,7 +196,7 @@ class PartitionLog:
 
     def bytes_from(self, offset: Offset) -> int:
         """See ports.ReplicaLog. Costs a look at each newer segment, and one search in an index."""
-        if offset >= self._log_end:
+        if offset >= self.log_end:
             return 0
         segment = self._segment_at(offset)
         with self._disk("read"):
@@ -235,33 +220,33 @@ class PartitionLog:
                 offset = segment.offset_of_time(timestamp_ms)
             if offset is not None:
                 return offset
-        return self._log_end
+        return self.log_end
 
     def begin_epoch(self, epoch: int) -> None:
         self._refuse_if_offline()
-        epochs = self._epochs.begun(epoch, self._log_end)
-        if epochs != self._epochs:
+        epochs = self.epochs.begun(epoch, self.log_end)
+        if epochs != self.epochs:
             with self._disk("begin_epoch"):
                 self._epochs_file.save(epochs)
-            self._epochs = epochs
+            self.epochs = epochs
 
     def truncate(self, end: Offset) -> None:
         assert end >= self.log_start, f"{end} is below the log's start"
         self._refuse_if_offline()
         with self._disk("truncate"):
-            inside = end < self._log_end
-            boundary = self._segment_at(end).boundary(end) if inside else self._log_end
-            epochs = self._epochs.truncated(boundary if inside else end)
+            inside = end < self.log_end
+            boundary = self._segment_at(end).boundary(end) if inside else self.log_end
+            epochs = self.epochs.truncated(boundary if inside else end)
             if inside:
                 self._cut_torn()
                 self._cuts.begin()
             self._recovery_point.fall_to(boundary)
             # Before the cut: a crash in between must not find a log below its own checkpoint, which is a loss (I8).
-            if self._high_watermark > boundary:
+            if self.high_watermark > boundary:
                 self._lower_high_watermark(boundary)
-            if epochs != self._epochs:
+            if epochs != self.epochs:
                 self._epochs_file.save(epochs)
-                self._epochs = epochs
+                self.epochs = epochs
         self._not_flushed_from(boundary)
         try:
             self._cut(boundary)
@@ -276,7 +261,7 @@ class PartitionLog:
         gone = bisect_right(self._segments[:-1], before, key=lambda segment: segment.end)
         if gone:
             start = self._segments[gone].base
-            self._start_at(start, gone, self._epochs.trimmed(start), max(self._high_watermark, start))
+            self._start_at(start, gone, self.epochs.trimmed(start), max(self.high_watermark, start))
 
     @property
     def has_leftover(self) -> bool:
@@ -288,10 +273,10 @@ class PartitionLog:
             self._leftover.remove_some()
 
     def begin_anew(self, log_start: Offset) -> None:
-        if log_start <= self._log_end:
+        if log_start <= self.log_end:
             # Cut from the end, the checkpoint lowered first: a crash in between must never look like a loss (I8).
-            self.truncate(self._log_start)
-            if log_start < self._log_start:
+            self.truncate(self.log_start)
+            if log_start < self.log_start:
                 with self._disk("a new log start"):
                     self._leftover.remove_all()  # else a partly removed segment might continue what is written below it
                     self._recovery_point.fall_to(log_start)
@@ -302,14 +287,14 @@ class PartitionLog:
         self._settings = settings
 
     def checkpoint(self, high_watermark: Offset) -> None:
-        if not self.log_start <= high_watermark <= self._log_end:
+        if not self.log_start <= high_watermark <= self.log_end:
             raise StorageFailed(
-                f"{high_watermark} is outside {self._folder}, which is [{self.log_start}, {self._log_end}), since a "
+                f"{high_watermark} is outside {self._folder}, which is [{self.log_start}, {self.log_end}), since a "
                 "change of it failed half-way. Repair the disk, then restart the broker"
             )
-        if high_watermark != self._high_watermark:
+        if high_watermark != self.high_watermark:
             self._high_watermarks.note(self._folder.name, high_watermark)
-            self._high_watermark = high_watermark
+            self.high_watermark = high_watermark
 
     def places(self, newest: int) -> Iterator[BatchPlace]:
         for segment in list(self._segments):
@@ -339,7 +324,7 @@ class PartitionLog:
     def begin_flush(self) -> Flush | None:
         assert self._flushing is None, "one flush at a time"
         self._refuse_if_offline()
-        if self._flushed_end == self._log_end and not self._folders_unflushed:
+        if self._flushed_end == self.log_end and not self._folders_unflushed:
             return None
         self._flushing = self._due_for_flush()
         return self._flushing
@@ -376,7 +361,7 @@ class PartitionLog:
         paths = self._paths_from(self._flushed_end)
         folders, self._folders_unflushed = self._folders_unflushed, set()
         segment_bytes = self._segments[-1].data_bytes if self._segments else 0
-        return LogFlush(self._files, paths, sorted(folders, reverse=True), self._log_end, segment_bytes)
+        return LogFlush(self._files, paths, sorted(folders, reverse=True), self.log_end, segment_bytes)
 
     def _not_flushed_from(self, end: Offset) -> None:
         """Note a cut at `end`: what was flushed above it counts no longer, since other bytes come in its place."""
@@ -397,7 +382,7 @@ class PartitionLog:
         doubtful_from = flushed_end_before
         if doubtful_from is None and self._settings.flush != "none":
             doubtful_from = self._recovery_point.offset
-        if doubtful_from is None or (flushed_end_before is None and doubtful_from >= self._log_end):
+        if doubtful_from is None or (flushed_end_before is None and doubtful_from >= self.log_end):
             return
         with self._disk("opening"):
             for segment in self._segments_from(doubtful_from):
@@ -444,7 +429,7 @@ class PartitionLog:
         return self._created(schema)
 
     def _created(self, schema: bytes) -> Segment:
-        return Segment.create(self._folder, self._log_end, schema, self._files, self._memory)
+        return Segment.create(self._folder, self.log_end, schema, self._files, self._memory)
 
     def _segment_to_follow(self, records: LogSlice) -> Segment | None:
         """The segment that these records continue; None if they begin one. Raises CorruptLog if they do neither."""
@@ -453,20 +438,20 @@ class PartitionLog:
             if records.schema and bytes(records.schema) != last.schema:
                 raise CorruptLog(f"the schema of segment {last.base} in {self._folder} is not its leader's")
             return last
-        if records.segment_base != self._log_end or not records.schema:
+        if records.segment_base != self.log_end or not records.schema:
             raise CorruptLog(
                 f"records of segment {records.segment_base}, from {records.first_offset}, do not continue "
-                f"{self._folder}, which ends at {self._log_end}"
+                f"{self._folder}, which ends at {self.log_end}"
             )
         return None
 
     def _continuation(self, records: LogSlice, entries: list[IndexEntry], position: int) -> EpochHistory:
         """The epochs once these records are at `position`. Raises CorruptLog unless they continue the log exactly."""
         # Drop an epoch that this replica began as leader, and wrote nothing in: a lower epoch's records may follow.
-        epochs = self._epochs.truncated(self._log_end)
+        epochs = self.epochs.truncated(self.log_end)
         prefix = whole_prefix(
             records.entries,
-            base=self._log_end,
+            base=self.log_end,
             epoch=epochs.last_epoch,
             position=position,
             data_bytes=position + len(records.data),
@@ -474,14 +459,14 @@ class PartitionLog:
         if prefix.why or not prefix.kept:
             why = prefix.why or "there are none"
             raise CorruptLog(
-                f"records from {records.first_offset} do not continue {self._folder} at {self._log_end}: {why}"
+                f"records from {records.first_offset} do not continue {self._folder} at {self.log_end}: {why}"
             )
         for entry in entries:
             epochs = epochs.begun(entry.leader_epoch, entry.base_offset)
         return epochs
 
     def _write(self, segment: Segment, data: Buffer, entries: bytes, end: Offset) -> None:
-        created = segment.base == self._log_end
+        created = segment.base == self.log_end
         try:
             segment.append(data, entries, end)
         except OSError as error:
@@ -494,7 +479,7 @@ class PartitionLog:
         if created:
             self._segments.append(segment)
             self._folders_unflushed.add(self._folder)
-        self._log_end = end
+        self.log_end = end
 
     def _cut_torn(self) -> None:
         if self._torn is not None:
@@ -516,11 +501,11 @@ class PartitionLog:
                 self._cut_torn()
             save_log_start(self._files, self._folder, log_start)
             removed, self._segments = self._segments[:gone], self._segments[gone:]
-            self._log_start = log_start
-            self._log_end = self._segments[-1].end if self._segments else log_start
-            self._epochs, self._high_watermark = epochs, high_watermark
+            self.log_start = log_start
+            self.log_end = self._segments[-1].end if self._segments else log_start
+            self.epochs, self.high_watermark = epochs, high_watermark
             self._high_watermarks.note(self._folder.name, high_watermark)
-            self._not_flushed_from(self._log_end)
+            self._not_flushed_from(self.log_end)
             self._flushed_end = max(self._flushed_end, log_start)
             self._leftover.add(removed)
         with suppress(OSError):
@@ -529,11 +514,11 @@ class PartitionLog:
 
     def _lower_high_watermark(self, offset: Offset) -> None:
         self._high_watermarks.lower(self._folder.name, offset)
-        self._high_watermark = offset
+        self.high_watermark = offset
 
     def _cut(self, boundary: Offset) -> None:
         """Cut the log to `boundary`, the last segment first, so that a crash leaves a log."""
-        self._log_end = boundary
+        self.log_end = boundary
         while self._segments and self._segments[-1].base >= boundary:
             self._folders_unflushed.add(self._folder)
             self._segments.pop().remove()

@@ -397,8 +397,7 @@ class FollowerConnection(Connected):
             self._loop.post(self.end.frame_came)  # runs after everything that its fetches have posted
 
     def _fetch(self, number: int, fetch: FetchPartition) -> None:
-        refused = partial(self._refuse, fetch.topic_partition)
-        self._server.followers.fetched(self, number, fetch, self._server.now_ms(), refused)
+        self._server.followers.fetched(self, number, fetch, self._server.now_ms(), self._refuse)
 
     def _refuse(self, partition: TopicPartition, error: ReplicationError) -> None:
         by = self.end.follower

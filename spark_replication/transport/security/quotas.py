@@ -54,7 +54,7 @@ class Quotas:
     ) -> None:
         """text: of the quotas in force. are_known: whether clients prove who they are. now_ms: never goes back."""
         self._text = text
-        self._are_known = are_known
+        self.are_known = are_known
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._read: tuple[str, QuotaTable] = "", QuotaTable("")
@@ -74,7 +74,7 @@ class Quotas:
 
     def limit(self, caller: Caller, kind: QuotaKind) -> int | None:
         text = self._text()
-        if not text or caller.is_of_cluster or not self._are_known:
+        if not text or caller.is_of_cluster or not self.are_known:
             return None
         if self._read[0] != text:
             self._read = text, _table_of(text)
@@ -136,9 +136,12 @@ class Share:
     def __init__(self, quotas: Quotas, caller: Caller) -> None:
         self._quotas = quotas
         self._caller = caller
+        self._is_free = caller.is_of_cluster or not quotas.are_known  # as it will stay
 
     def take(self, kind: Rate, count: int) -> None:
         """Count what the caller has taken."""
+        if self._is_free:
+            return
         limit = self._quotas.limit(self._caller, kind)
         if limit is not None:
             self._quotas.take(self._caller.name, kind, limit, count)
@@ -151,7 +154,7 @@ class Share:
     def wait(self, *kinds: Rate) -> Wait | None:
         """How the caller is to wait until it may take more of each: then look again. None: it need not."""
         longest: Wait | None = None
-        for kind in kinds:
+        for kind in kinds if not self._is_free else ():
             limit = self._quotas.limit(self._caller, kind)
             if limit is not None:
                 owed_ms = min(LOOK_MS, self._quotas.owed_ms(self._caller.name, kind, limit))

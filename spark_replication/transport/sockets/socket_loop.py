@@ -110,7 +110,7 @@ class SocketLoop:
 
     def post(self, call: Callable[[], object]) -> None:
         self._posted.append(call)
-        if not self._this_thread.is_within:
+        if not self._awake and not self._this_thread.is_within:
             self._wake_up()
 
     @contextlib.contextmanager

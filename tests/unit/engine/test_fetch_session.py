@@ -180,7 +180,7 @@ def fetched(
 ) -> list[ReplicationError]:
     """Why it is refused at once."""
     refused: list[ReplicationError] = []
-    followers.fetched(carried, number, fetch, 5, refused.append)
+    followers.fetched(carried, number, fetch, 5, lambda _name, error: refused.append(error))
     return refused
 
 
