@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from pyarrow import flight
 
+from spark_replication.engine.ends.puts import PendingPut
 from spark_replication.errors import ReplicationError
 from spark_replication.ports import Records
 from spark_replication.storage.format.index import ENTRY_BYTES
@@ -105,6 +106,14 @@ class Meter:
         """The counts of refusals, by kind and error code."""
         with self._lock:
             return dict(self._refused)
+
+
+def count_puts(meter: Meter, known: Collection[PendingPut], now_ms: float) -> None:
+    """Count producers' batches that are answered now."""
+    meter.took(PUT, [(now_ms - answer.began_ms) / 1000 for answer in known])
+    for answer in known:
+        if isinstance(answer.outcome, ReplicationError):
+            meter.refused(PUT, answer.outcome.code)
 
 
 class Moved(NamedTuple):

@@ -824,8 +824,8 @@ PLANTED_BUGS = (
     ),
     bug(
         "answer a batch as stored of which nothing is known in time",
-        "engine/ends/put_end.py",
-        "            answer.fill(unconfirmed(self._timeout_ms))\n",
+        "engine/ends/puts.py",
+        "            answer.fill(_unconfirmed(self._timeout_ms))\n",
         "            answer.fill(OffsetSpan(0, 0))\n",
         *LOSS,
         seed=5,

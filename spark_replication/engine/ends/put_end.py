@@ -24,14 +24,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import takewhile
 from typing import Any, Protocol
 
 import msgspec
 
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import OffsetSpan
-from spark_replication.engine.ends.puts import unconfirmed
+from spark_replication.engine.ends.puts import OwedPuts, PendingPut
 from spark_replication.engine.ends.slow_disks import SlowDisks
 from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
@@ -66,36 +65,19 @@ class KeptBytes:
         self.bytes = 0
 
 
-class PendingPut:
-    """The answer to a batch. The first outcome counts, and a later one is ignored."""
-
-    __slots__ = ("_end", "deadline_ms", "number", "outcome")
-
-    def __init__(self, end: PutEnd, number: int, deadline_ms: float) -> None:
-        self._end = end
-        self.number = number
-        self.deadline_ms = deadline_ms
-        self.outcome: OffsetSpan | ReplicationError | None = None
-
-    def fill(self, outcome: OffsetSpan | ReplicationError) -> None:
-        """Called by whoever has the partition, so it only leaves a note."""
-        if self.outcome is None:
-            self.outcome = outcome
-            self._end.filled(self)
-
-    def told(self) -> PutAnswer:
-        """What the producer is told."""
-        outcome = self.outcome
-        assert outcome is not None
-        if isinstance(outcome, OffsetSpan):
-            return PutAnswer(number=self.number, base_offset=outcome.base_offset, last_offset=outcome.last_offset)
-        return PutAnswer(
-            number=self.number,
-            error=outcome.code,
-            message=outcome.message,
-            retriable=outcome.retriable,
-            maybe_written=outcome.maybe_written,
-        )
+def told(answer: PendingPut) -> PutAnswer:
+    """What the producer is told."""
+    outcome = answer.outcome
+    assert outcome is not None, "it is known"
+    if isinstance(outcome, OffsetSpan):
+        return PutAnswer(number=answer.number, base_offset=outcome.base_offset, last_offset=outcome.last_offset)
+    return PutAnswer(
+        number=answer.number,
+        error=outcome.code,
+        message=outcome.message,
+        retriable=outcome.retriable,
+        maybe_written=outcome.maybe_written,
+    )
 
 
 class UnappendedPut:
@@ -144,7 +126,6 @@ class PutEnd:
         self._aside = aside
         self._kept = kept
         self._kept_bytes = 0  # of this connection alone
-        self._timeout_ms = timeout_ms
         self._unanswered_max = unanswered_max
         self._clock_ms = clock_ms
         self._now_ms = now_ms
@@ -154,10 +135,7 @@ class PutEnd:
         self._slow = SlowDisks()
         #: Per partition, batches behind one that is not done yet.
         self._waiting: dict[TopicPartition, deque[UnappendedPut]] = {}
-        #: By number, the oldest first.
-        self._owed: dict[int, PendingPut] = {}
-        self._filled: deque[PendingPut] = deque()
-        self._is_woken = False  # True: `take_known` has not been called since
+        self._owed = OwedPuts(timeout_ms=timeout_ms, wake=wake)
 
     def opened(self, number: int, topic: str, topic_id: str, schema: Any) -> None:
         if number in self._streams or len(self._streams) >= STREAMS_MAX:
@@ -171,9 +149,7 @@ class PutEnd:
         stream = self._streams.get(frame.stream)
         if stream is None or frame.number in self._owed:
             raise InvalidRequest(f"batch {frame.number} is of stream {frame.stream}, which is not open, or is owed")
-        answer = PendingPut(self, frame.number, self._clock_ms() + self._timeout_ms)
-        self._owed[frame.number] = answer
-        put = UnappendedPut(stream, frame, payload, answer)
+        put = UnappendedPut(stream, frame, payload, self._owed.begin(frame.number, self._clock_ms()))
         before = self._waiting.get(put.name)
         if before is not None:
             self._keep(put)
@@ -290,34 +266,17 @@ class PutEnd:
 
     # Answers
 
-    def filled(self, answer: PendingPut) -> None:
-        """Any thread may call this."""
-        self._filled.append(answer)
-        if not self._is_woken:
-            self._is_woken = True
-            self._wake()
-
     def expire(self) -> None:
-        now_ms = self._clock_ms()
-        for answer in list(takewhile(lambda answer: answer.deadline_ms <= now_ms, self._owed.values())):
-            answer.fill(unconfirmed(self._timeout_ms))
+        self._owed.expire(self._clock_ms())
 
     @property
     def due_ms(self) -> float | None:
         """When `expire` is due; None if nothing is owed."""
-        oldest = next(iter(self._owed.values()), None)
-        return None if oldest is None else oldest.deadline_ms
+        return self._owed.due_ms
 
     def take_known(self) -> list[PendingPut]:
         """Take the answers that are known: each once, with its outcome."""
-        self._is_woken = False  # before the look, so that an answer that is filled after it wakes the loop again
-        found = []
-        while self._filled:
-            answer = self._filled.popleft()
-            if self._owed.get(answer.number) is answer:
-                del self._owed[answer.number]
-                found.append(answer)
-        return found
+        return self._owed.take()
 
     @property
     def is_full(self) -> bool:

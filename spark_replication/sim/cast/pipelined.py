@@ -22,8 +22,8 @@ from spark_replication.engine.client.lanes import Lane, LeaderStreams, Outgoing
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack, SenderSettings, Sending, Settled
 from spark_replication.engine.client.window import Send
-from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream, UnappendedPut
-from spark_replication.engine.ends.puts import numbers_of
+from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PutEnd, PutStream, UnappendedPut, told
+from spark_replication.engine.ends.puts import OwedPuts, PendingPut, numbers_of
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, ClientClosed, Overloaded, ReplicationError
 from spark_replication.messages.envelope import NONE
@@ -90,6 +90,7 @@ class BrokerEnd(PutEnd):
         self._leader = leader
         self._world = world
         self._checkers = client.cluster.checkers
+        self._owed = JudgedPuts(self._acknowledged, timeout_ms=ANSWERED_MS, wake=self._wake)
 
     def _prepared(
         self, stream: PutStream, frame: PutFrame, payload: Buffer, _compression: Compression
@@ -111,12 +112,21 @@ class BrokerEnd(PutEnd):
             self._world.counts["pipelined"] += 1
             self._checkers.appended(self._leader.broker, replica, offset, batch.schema)
 
-    def filled(self, answer: PendingPut) -> None:
+    def _acknowledged(self, answer: PendingPut) -> None:
         if isinstance(answer.outcome, OffsetSpan):
             sent = self._connection.sent[answer.number]
             replica = self._leader.loop.partition(sent.target).unguarded
             self._checkers.acknowledged(replica, answer.outcome.base_offset, sent.content)
             sent.sender.stored.add((answer.outcome.base_offset, sent.content))
+
+
+class JudgedPuts(OwedPuts):
+    def __init__(self, judge: Callable[[PendingPut], None], *, timeout_ms: float, wake: Callable[[], None]) -> None:
+        super().__init__(timeout_ms=timeout_ms, wake=wake)
+        self._judge = judge
+
+    def filled(self, answer: PendingPut) -> None:
+        self._judge(answer)
         super().filled(answer)
 
 
@@ -239,7 +249,7 @@ class Connection:
 
     def tell(self) -> None:
         self._end.expire()
-        answers = [each.told() for each in self._end.take_known()]
+        answers = [told(each) for each in self._end.take_known()]
         if answers:
             self._is_whole = self._is_whole and self._back.send(
                 "puts are answered", lambda: self._told(answers), about=[answer.error for answer in answers]

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
@@ -27,7 +24,7 @@ from pyarrow import flight
 
 from spark_replication.config import Settings
 from spark_replication.core.replica.producers import OffsetSpan
-from spark_replication.engine.ends.puts import numbers_of, unconfirmed
+from spark_replication.engine.ends.puts import OwedPuts, PendingPut, numbers_of
 from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import InvalidRequest, ReplicationError, mistake, without_frames
 from spark_replication.messages import records
@@ -36,7 +33,8 @@ from spark_replication.messages.records import BatchMetadata, PutAck, Refusal
 from spark_replication.process.logs import log_mistake
 from spark_replication.storage.format.batches import TopicSchema, prepare
 from spark_replication.transport.flight.limits import Room
-from spark_replication.transport.meter import PUT, Meter, Traffic
+from spark_replication.transport.meter import Meter, Traffic, count_puts
+from spark_replication.transport.sockets.socket_loop import loop_ms
 
 _DEFAULT = BatchMetadata()
 
@@ -47,26 +45,8 @@ class MetadataWriter(Protocol):
     def write(self, data: bytes) -> None: ...
 
 
-class PendingAnswer:
-    """The answer to the stream's batch `number`. The first outcome counts, and a later one is ignored."""
-
-    __slots__ = ("_answers", "deadline", "number", "outcome")
-
-    def __init__(self, answers: AnswerQueue, number: int, deadline: float) -> None:
-        self._answers = answers
-        self.number = number
-        self.deadline = deadline
-        self.outcome: OffsetSpan | ReplicationError | None = None
-
-    def fill(self, outcome: OffsetSpan | ReplicationError) -> None:
-        """Called by whoever has the partition, so it only leaves a note."""
-        if self.outcome is None:
-            self.outcome = outcome
-            self._answers.filled(self)
-
-
 class AnswerQueue:
-    """The answers of one stream; at most `unanswered_max` are owed at a time."""
+    """The answers of one stream, which another thread writes; at most `unanswered_max` are owed at a time."""
 
     def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
         """gather: called after a message while more answers are owed; those that are known when it returns go together.
@@ -77,28 +57,21 @@ class AnswerQueue:
         self._meter = meter
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        #: Answers that nobody has begun to write, by number, the oldest first.
-        self._pending: dict[int, PendingAnswer] = {}
-        self._begun = 0
         self._changed = threading.Event()
+        self._owed = OwedPuts(timeout_ms=timeout_ms, wake=self._changed.set)
+        self._begun = 0
         self._complete = False
         self._broken = False
 
-    def next(self) -> PendingAnswer | None:
+    def next(self) -> PendingPut | None:
         """The answer for the next batch, once there is room; None if the client takes no answers any more."""
         with self._lock:
-            while len(self._pending) >= self._unanswered_max and not self._broken:
+            while len(self._owed) >= self._unanswered_max and not self._broken:
                 self._room.wait()
             if self._broken:
                 return None
-            number = self._begun
             self._begun += 1
-            answer = self._pending[number] = PendingAnswer(self, number, time.monotonic() + self._timeout_ms / 1000)
-            return answer
-
-    def filled(self, answer: PendingAnswer) -> None:
-        if not self._changed.is_set():
-            self._changed.set()
+            return self._owed.begin(self._begun - 1, loop_ms())
 
     def complete(self) -> None:
         """No more batches come."""
@@ -108,15 +81,15 @@ class AnswerQueue:
     def write(self, writer: MetadataWriter) -> None:
         """Write answers until all are written, or the client is gone."""
         try:
-            while self._pending or not self._complete:
+            while self._owed or not self._complete:
                 # Cleared before the look, so that an answer that is filled after it wakes this thread again.
                 self._changed.wait(self._wait_s())
                 self._changed.clear()
-                self._expire()
                 known = self._take()
-                self._count(known)
-                self._tell(known, writer)
-                if self._pending:
+                if known:
+                    count_puts(self._meter, known, loop_ms())
+                    self._tell(known, writer)
+                if self._owed:
                     self._gather()
         except (flight.FlightError, pa.ArrowException, OSError):
             self._break()
@@ -132,47 +105,31 @@ class AnswerQueue:
     def _wait_s(self) -> float:
         # The first batch after a silence wakes nobody: its deadline is looked at one timeout too late at most.
         with self._lock:
-            oldest = next(iter(self._pending.values()), None)
-        return self._timeout_ms / 1000 if oldest is None else max(0.0, oldest.deadline - time.monotonic())
+            due_ms = self._owed.due_ms
+        return (self._timeout_ms if due_ms is None else max(0.0, due_ms - loop_ms())) / 1000
 
-    def _expire(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            late = list(takewhile(lambda answer: answer.deadline <= now, self._pending.values()))
-        for answer in late:
-            answer.fill(unconfirmed(self._timeout_ms))
-
-    def _take(self) -> list[PendingAnswer]:
+    def _take(self) -> list[PendingPut]:
         """Take the answers that are to be written now, which makes room."""
         with self._lock:
+            self._owed.expire(loop_ms())
             known = self._known()
-            for answer in known:
-                del self._pending[answer.number]
             self._room.notify()
         return known
 
-    def _count(self, known: list[PendingAnswer]) -> None:
-        if known:
-            now_s = time.monotonic() + self._timeout_ms / 1000
-            self._meter.took(PUT, [now_s - answer.deadline for answer in known])
-        for answer in known:
-            if isinstance(answer.outcome, ReplicationError):
-                self._meter.refused(PUT, answer.outcome.code)
-
-    def _known(self) -> list[PendingAnswer]:
+    def _known(self) -> list[PendingPut]:
         raise NotImplementedError
 
-    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
+    def _tell(self, known: list[PendingPut], writer: MetadataWriter) -> None:
         raise NotImplementedError
 
 
 class QueueInOrder(AnswerQueue):
     """The answers of one partition's stream: one message for each, in the order of the batches."""
 
-    def _known(self) -> list[PendingAnswer]:
-        return list(takewhile(lambda answer: answer.outcome is not None, self._pending.values()))
+    def _known(self) -> list[PendingPut]:
+        return self._owed.take_in_order()
 
-    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
+    def _tell(self, known: list[PendingPut], writer: MetadataWriter) -> None:
         for answer in known:
             writer.write(to_json(_told(answer)))
 
@@ -180,23 +137,12 @@ class QueueInOrder(AnswerQueue):
 class QueueTogether(AnswerQueue):
     """The answers of a topic's stream: as they come, many in one message."""
 
-    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
-        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather, meter=meter)
-        self._filled: deque[PendingAnswer] = deque()
+    def _known(self) -> list[PendingPut]:
+        return self._owed.take()
 
-    def filled(self, answer: PendingAnswer) -> None:
-        self._filled.append(answer)
-        super().filled(answer)
-
-    def _known(self) -> list[PendingAnswer]:
-        """Drain at most as many as were filled on entry. Drop duplicates, and answers that were written already."""
-        found = {answer.number: answer for answer in (self._filled.popleft() for _ in range(len(self._filled)))}
-        return [answer for number, answer in found.items() if number in self._pending]
-
-    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
-        if known:
-            told = tuple(replace(_told(answer), number=answer.number) for answer in known)
-            writer.write(to_json(records.AnswersTogether(answers=told)))
+    def _tell(self, known: list[PendingPut], writer: MetadataWriter) -> None:
+        told = tuple(replace(_told(answer), number=answer.number) for answer in known)
+        writer.write(to_json(records.AnswersTogether(answers=told)))
 
 
 class FlightPutStream:
@@ -257,7 +203,7 @@ class FlightPutStream:
             self._take(chunk.data, chunk.app_metadata, answer)
             self._pace(0 if chunk.data is None else chunk.data.nbytes)
 
-    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingAnswer) -> None:
+    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingPut) -> None:
         try:
             if batch is None:
                 raise InvalidRequest("metadata came without a batch")
@@ -269,7 +215,7 @@ class FlightPutStream:
             answer.fill(mistake(error, "this batch"))  # the stream ends by it, once its answers are written
             raise
 
-    def _append(self, batch: pa.RecordBatch, asked: BatchMetadata, answer: PendingAnswer) -> None:
+    def _append(self, batch: pa.RecordBatch, asked: BatchMetadata, answer: PendingPut) -> None:
         partition = self._find(asked.partition)
         # A batch over the cap is refused before anything is made of it, so it takes no more room than the cap.
         size = min(batch.get_total_buffer_size(), self._batch_bytes_max)
@@ -289,7 +235,7 @@ class FlightPutStream:
             self._room.give_back(size)
 
 
-def _told(answer: PendingAnswer) -> PutAck | Refusal:
+def _told(answer: PendingPut) -> PutAck | Refusal:
     outcome = answer.outcome
     assert outcome is not None
     if isinstance(outcome, OffsetSpan):

@@ -12,16 +12,16 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spark_replication.config import Compression, Settings
-from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream
+from spark_replication.engine.ends.put_end import Buffer, KeptBytes, PutEnd, PutStream, told
 from spark_replication.engine.ends.puts import numbers_of
 from spark_replication.engine.replica.partition import FindPartition
-from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError, without_frames
+from spark_replication.errors import CorruptLog, InvalidRequest, without_frames
 from spark_replication.messages.lane import PutAnswersFrame, PutFrame, StreamFrame
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.format.batches import TopicSchema, as_sent, schema_from_bytes
 from spark_replication.storage.format.soundness import require_shown
 from spark_replication.transport.frames.client_connection import Admitted, ClientConnection
-from spark_replication.transport.meter import PUT, Meter, Traffic
+from spark_replication.transport.meter import PUT, Meter, Traffic, count_puts
 from spark_replication.transport.sockets.aside import Aside
 from spark_replication.transport.sockets.frames import ReceivedFrame, encoded
 from spark_replication.transport.sockets.socket_loop import SocketLoop, loop_ms
@@ -119,15 +119,8 @@ class ProducerConnection(ClientConnection):
     def _say_known(self, now_ms: float) -> None:
         known = self._end.take_known()
         if known:
-            self._count(known, now_ms)
-            self.outbox.put(encoded(PutAnswersFrame(answers=tuple(answer.told() for answer in known))))
-
-    def _count(self, known: list[PendingPut], now_ms: float) -> None:
-        meter, timeout_ms = self._lane.meter, self._lane.settings.request_timeout_ms
-        meter.took(PUT, [(now_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
-        for answer in known:
-            if isinstance(answer.outcome, ReplicationError):
-                meter.refused(PUT, answer.outcome.code)
+            count_puts(self._lane.meter, known, now_ms)
+            self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(told, known)))))
 
     def over(self) -> None:
         self._end.closed()

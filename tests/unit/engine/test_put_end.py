@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import OffsetSpan, Producers
-from spark_replication.engine.ends.put_end import KeptBytes, PendingPut, PutEnd, PutStream
-from spark_replication.engine.ends.puts import numbers_of
+from spark_replication.engine.ends.put_end import KeptBytes, PutEnd, PutStream
+from spark_replication.engine.ends.puts import PendingPut, numbers_of
 from spark_replication.engine.ends.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
 from spark_replication.engine.replica.partition import Partition, Turns
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
@@ -556,7 +556,7 @@ def test_an_answer_that_two_threads_fill_at_once_is_told_once(story: Story) -> N
     story.store(0)
     (answer,) = story.end.take_known()
     story.put(number=0)
-    story.end.filled(answer)
+    story.end._owed.filled(answer)
     assert story.told() == []
     story.store(0)
     assert story.told() == [(0, "stored")]
@@ -575,7 +575,7 @@ def test_the_broker_is_woken_once_for_all_that_becomes_known_until_it_looks(stor
 
 def test_an_answer_that_becomes_known_right_after_the_look_wakes_the_broker_again(story: Story) -> None:
     story.puts(2)
-    story.end._filled = FilledAtTheEnd(lambda: story.store(1))
+    story.end._owed._filled = FilledAtTheEnd(lambda: story.store(1))
     story.store(0)
     assert story.told() == [(0, "stored")]
     assert story.wakes == 2

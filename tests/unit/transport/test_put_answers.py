@@ -144,10 +144,10 @@ def test_an_answer_that_two_have_filled_is_told_once() -> None:
     only = answers.next()
     assert only
     only.fill(OffsetSpan(0, 0))
-    answers.filled(only)
+    answers._owed.filled(only)
     thread = writing(answers, written)
     eventually(lambda: len(written) == 1, "the answer")
-    answers.filled(only)
+    answers._owed.filled(only)
     second = answers.next()
     assert second
     second.fill(OffsetSpan(1, 1))
