@@ -52,7 +52,7 @@ class ReadAnswer(NamedTuple):
 
     def records(self) -> LogSlice | None:
         """The records, as views of what was received; None if there are none. CorruptLog: they are damaged."""
-        stored = StoredBatches.of(self.told, self.payload, "an answer")
+        stored = StoredBatches.of(self.told, self.payload)
         if stored is None:
             return None
         schema, entries, data = stored

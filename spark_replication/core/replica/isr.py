@@ -79,7 +79,9 @@ def _all_in_sync(leading: Leading, log_end: Offset, now_ms: int, lag_ms: int) ->
         return False
     epochs = leading.state.epochs
     for member, follower in leading.followers.items():
-        if follower.clean_since > epochs[member] or _lags(leading, member, log_end, now_ms, lag_ms):
+        if follower.clean_since > epochs[member]:
+            return False
+        if follower.end != log_end and _lags(leading, member, log_end, now_ms, lag_ms):
             return False
     return True
 

@@ -182,7 +182,7 @@ class FollowerEnd:
     def may_wait(self, fetch: FetchPartition, answer: FetchedPartition, now_ms: float) -> bool:
         """Whether taking this answer may wait for the disk: it may cut the log, or the disk was slow a moment ago."""
         may_cut = answer.diverging is not None or answer.log_start > fetch.offset
-        return may_cut or self._slow.has(fetch.topic_partition, now_ms)
+        return may_cut or (self._slow.are_some and self._slow.has(fetch.topic_partition, now_ms))
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float, *, wrote: bool) -> None:
         """See SlowDisks.took."""

@@ -119,7 +119,7 @@ class PutEnd:
         wake: Callable[[], None],
     ) -> None:
         """prepare: checks a batch, and makes of it what is stored; from any thread. clock_ms: never goes back. now_ms:
-        for the log. accepted: told of each batch that was appended. wake: has the loop look at `take_known` and
+        for the log. accepted: told of each batch that was appended. wake: has the loop look at `owed` and
         `is_full` soon; from any thread."""
         self._find = find
         self._prepare = prepare
@@ -135,7 +135,7 @@ class PutEnd:
         self._slow = SlowDisks()
         #: Per partition, batches behind one that is not done yet.
         self._waiting: dict[TopicPartition, deque[UnappendedPut]] = {}
-        self._owed = OwedPuts(timeout_ms=timeout_ms, wake=wake)
+        self.owed = OwedPuts(timeout_ms=timeout_ms, wake=wake)
 
     def opened(self, number: int, topic: str, topic_id: str, schema: Any) -> None:
         if number in self._streams or len(self._streams) >= STREAMS_MAX:
@@ -147,9 +147,9 @@ class PutEnd:
     def put(self, frame: PutFrame, payload: Buffer) -> None:
         """payload: valid during this call only."""
         stream = self._streams.get(frame.stream)
-        if stream is None or frame.number in self._owed:
+        if stream is None or frame.number in self.owed:
             raise InvalidRequest(f"batch {frame.number} is of stream {frame.stream}, which is not open, or is owed")
-        put = UnappendedPut(stream, frame, payload, self._owed.begin(frame.number, self._clock_ms()))
+        put = UnappendedPut(stream, frame, payload, self.owed.begin(frame.number, self._clock_ms()))
         before = self._waiting.get(put.name)
         if before is not None:
             self._keep(put)
@@ -183,17 +183,17 @@ class PutEnd:
 
     def _may_take_long(self, put: UnappendedPut, compression: Compression) -> bool:
         is_heavy = len(put.payload) >= self.large_bytes_min or compression != "none"
-        return is_heavy or self._slow.has(put.name, self._clock_ms())
+        return is_heavy or (self._slow.are_some and self._slow.has(put.name, self._clock_ms()))
 
     def _append(self, put: UnappendedPut, batch: PreparedBatch, replica: ReplicaLoop) -> None:
         began_ms = self._clock_ms()
         try:
             self.produce(put, batch, replica)
         except ReplicationError as error:
-            self._took(put, self._clock_ms() - began_ms, wrote=False)
+            self._took(put, began_ms, wrote=False)
             self._refuse(put, error)
         else:
-            self._took(put, self._clock_ms() - began_ms, wrote=True)
+            self._took(put, began_ms, wrote=True)
             self._done(put)
 
     def produce(self, put: UnappendedPut, batch: PreparedBatch, replica: ReplicaLoop) -> None:
@@ -216,11 +216,12 @@ class PutEnd:
         if isinstance(result, ReplicationError):
             self._refuse(put, result)
         else:
-            self._took(put, result, wrote=True)
+            self._slow.took(put.name, result, self._clock_ms(), wrote=True)
             self._done(put)
 
-    def _took(self, put: UnappendedPut, took_ms: float, *, wrote: bool) -> None:
-        self._slow.took(put.name, took_ms, self._clock_ms(), wrote=wrote)
+    def _took(self, put: UnappendedPut, began_ms: float, *, wrote: bool) -> None:
+        now_ms = self._clock_ms()
+        self._slow.took(put.name, now_ms - began_ms, now_ms, wrote=wrote)
 
     def _refuse(self, put: UnappendedPut, error: ReplicationError) -> None:
         put.answer.fill(without_frames(error))
@@ -266,20 +267,8 @@ class PutEnd:
 
     # Answers
 
-    def expire(self) -> None:
-        self._owed.expire(self._clock_ms())
-
-    @property
-    def due_ms(self) -> float | None:
-        """When `expire` is due; None if nothing is owed."""
-        return self._owed.due_ms
-
-    def take_known(self) -> list[PendingPut]:
-        """Take the answers that are known: each once, with its outcome."""
-        return self._owed.take()
-
     @property
     def is_full(self) -> bool:
         """Whether to read no more from the connection."""
         keeps_too_much = self._kept_bytes > 0 and self._kept.bytes >= self._kept.bytes_max
-        return keeps_too_much or len(self._owed) >= self._unanswered_max
+        return keeps_too_much or len(self.owed) >= self._unanswered_max

@@ -11,6 +11,7 @@ have it, and sends it under another number: it was stored twice.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
@@ -82,15 +83,17 @@ class OwedPuts:
 
     def expire(self, now_ms: float) -> None:
         """Fill those of which nothing is known in time."""
+        if self.due_ms > now_ms:  # as nearly always
+            return
         began_ms = now_ms - self._timeout_ms
         for answer in list(takewhile(lambda answer: answer.began_ms <= began_ms, self._owed.values())):
             answer.fill(_unconfirmed(self._timeout_ms))
 
     @property
-    def due_ms(self) -> float | None:
-        """When `expire` is due; None if nothing is owed."""
+    def due_ms(self) -> float:
+        """When `expire` is due; infinite if nothing is owed."""
         oldest = next(iter(self._owed.values()), None)
-        return None if oldest is None else oldest.began_ms + self._timeout_ms
+        return math.inf if oldest is None else oldest.began_ms + self._timeout_ms
 
     def take(self) -> list[PendingPut]:
         """Take the answers that are known, in the order in which they became so."""

@@ -16,8 +16,12 @@ class SlowDisks:
         #: How many writes in a row a slow disk has done fast.
         self._fast: dict[TopicPartition, int] = {}
 
+    @property
+    def are_some(self) -> bool:
+        return bool(self._slow_until_ms)
+
     def has(self, partition: TopicPartition, now_ms: float) -> bool:
-        return bool(self._slow_until_ms) and self._slow_until_ms.get(partition, 0.0) > now_ms
+        return self._slow_until_ms.get(partition, 0.0) > now_ms
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float, *, wrote: bool) -> None:
         """Note how long something took, without the time in which it waited for its turn. What wrote nothing does not

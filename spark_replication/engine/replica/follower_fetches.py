@@ -31,7 +31,8 @@ class FollowerFetches:
 
     def came(self, by: BrokerId, fetch: FetchPartition) -> None:
         """Take a fetch in, in place of the follower's earlier one."""
-        self._let_go(by)
+        if by in self._held:
+            self._let_go(by)
         self._told.discard(by)
         self._fetches[by] = fetch
         self.is_news = True

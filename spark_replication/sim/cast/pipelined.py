@@ -90,7 +90,7 @@ class BrokerEnd(PutEnd):
         self._leader = leader
         self._world = world
         self._checkers = client.cluster.checkers
-        self._owed = JudgedPuts(self._acknowledged, timeout_ms=ANSWERED_MS, wake=self._wake)
+        self.owed = JudgedPuts(self._acknowledged, timeout_ms=ANSWERED_MS, wake=self._wake)
 
     def _prepared(
         self, stream: PutStream, frame: PutFrame, payload: Buffer, _compression: Compression
@@ -248,8 +248,8 @@ class Connection:
         received[:] = bytes(len(received))  # the buffer is used again
 
     def tell(self) -> None:
-        self._end.expire()
-        answers = [told(each) for each in self._end.take_known()]
+        self._end.owed.expire(self._world.now_ms)
+        answers = [told(each) for each in self._end.owed.take()]
         if answers:
             self._is_whole = self._is_whole and self._back.send(
                 "puts are answered", lambda: self._told(answers), about=[answer.error for answer in answers]

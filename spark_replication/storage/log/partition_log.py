@@ -41,7 +41,7 @@ from spark_replication.ports import (
     Records,
     StoredSlice,
 )
-from spark_replication.storage.disk.disk_errors import DiskErrors
+from spark_replication.storage.disk.disk_errors import DiskErrors, failed
 from spark_replication.storage.disk.failed_sync import forget_failed_sync, save_failed_sync, write_again
 from spark_replication.storage.disk.state_files import read_checked, write_checked
 from spark_replication.storage.format.batches import check_data, schema_from_bytes
@@ -112,9 +112,11 @@ class PartitionLog:
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
         assert leader_epoch == self.epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
         self._refuse_if_offline()
-        with self._disk("append"):
+        try:
             self._settle_cuts()
             segment = self._segment_to_lead(batch.schema, timestamp_ms)
+        except OSError as error:
+            raise failed("append", self._folder, error) from error
         base_offset = self.log_end
         last_offset = base_offset + batch.rows - 1
         entry = IndexEntry(
@@ -149,12 +151,14 @@ class PartitionLog:
             raise CorruptLog(f"segment {records.segment_base} in {self._folder} does not have its leader's schema")
         if continued is None:
             schema_from_bytes(schema, f"segment {records.segment_base} of the leader")
-        with self._disk("append"):
+        before = self.epochs
+        try:
             self._settle_cuts()
-            before = self.epochs
             if epochs != before:
                 self._epochs_file.save(epochs)
             segment = continued or self._created(schema)
+        except OSError as error:
+            raise failed("append", self._folder, error) from error
         try:
             self._write(segment, records.data, bytes(records.entries), entries[-1].last_offset + 1)
         except StorageFailed:
@@ -171,8 +175,10 @@ class PartitionLog:
         if offset >= min(end, self.log_end):
             return None
         segment = self._segment_at(offset)
-        with self._disk("read"):
+        try:
             return segment.find(offset, bytes_max=bytes_max, end=end)
+        except OSError as error:
+            raise failed("read", self._folder, error) from error
 
     def find_stored(self, offset: Offset, *, bytes_max: int) -> StoredSlice | None:
         if not self.log_start <= offset < self.log_end:

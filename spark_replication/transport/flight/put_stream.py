@@ -106,7 +106,7 @@ class AnswerQueue:
         # The first batch after a silence wakes nobody: its deadline is looked at one timeout too late at most.
         with self._lock:
             due_ms = self._owed.due_ms
-        return (self._timeout_ms if due_ms is None else max(0.0, due_ms - loop_ms())) / 1000
+        return min(self._timeout_ms, max(0.0, due_ms - loop_ms())) / 1000
 
     def _take(self) -> list[PendingPut]:
         """Take the answers that are to be written now, which makes room."""

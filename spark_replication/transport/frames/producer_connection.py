@@ -6,7 +6,6 @@ takes no answers is not read from.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -108,16 +107,16 @@ class ProducerConnection(ClientConnection):
         self._end.opened(frame.stream, frame.topic, frame.topic_id, _schema(payload))
 
     def do_due(self, now_ms: float) -> float:
-        self._end.expire()
+        self._end.owed.expire(now_ms)
         self._say_known(now_ms)
         waits_until_ms = self.waits_until_ms(now_ms, "producer_byte_rate")
         is_sent = self.outbox.flush()
         self.reads = is_sent and not self._end.is_full and waits_until_ms <= now_ms
-        due_ms = math.inf if self._end.due_ms is None else self._end.due_ms
+        due_ms = self._end.owed.due_ms
         return due_ms if waits_until_ms <= now_ms else min(due_ms, waits_until_ms)
 
     def _say_known(self, now_ms: float) -> None:
-        known = self._end.take_known()
+        known = self._end.owed.take()
         if known:
             count_puts(self._lane.meter, known, now_ms)
             self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(told, known)))))

@@ -50,7 +50,7 @@ from spark_replication.transport.sockets.frames import (
     tune,
 )
 from spark_replication.transport.sockets.socket_loop import Connected, SocketLoop, loop_ms
-from spark_replication.transport.sockets.taking import Taking, moment_ms
+from spark_replication.transport.sockets.taking import MOMENT_MS, Taking
 
 CONNECT_TIMEOUT_S = 2.0
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
@@ -257,6 +257,7 @@ class FollowedConnection(Connected):
         self._channel = channel
         self._receiver = receiver
         self._taking = Taking(self._received)
+        self._came_ms = 0.0  # when it last took what has come
         #: What is to be tried again, by its error's code, and was not logged yet.
         self._failures: dict[str, list[tuple[TopicPartition, ReplicationError]]] = {}
 
@@ -266,13 +267,14 @@ class FollowedConnection(Connected):
 
     def came(self) -> None:
         """Take everything that has come before it fetches again: what is fetched together is answered together."""
-        until_ms = moment_ms()
+        self._came_ms = loop_ms()
+        until_ms = self._came_ms + MOMENT_MS
         taken = self._taking.go_on(until_ms)
         while not self._taking.left and taken < RECEIVED_BYTES_MAX:
             came_before = self._receiver.came_bytes
             self._taking.add(self._receiver.receive())
             if self._receiver.came_bytes > came_before:
-                self._end.heard(loop_ms())
+                self._end.heard(self._came_ms)
             taken += self._taking.go_on(until_ms)
             if self._receiver.is_drained:
                 return
@@ -332,7 +334,7 @@ class FollowedConnection(Connected):
             self._failed(partition, error)
             return
         then = partial(self._taken, partition, records)
-        if self._end.may_wait(fetch, answer, loop_ms()):
+        if self._end.may_wait(fetch, answer, self._came_ms):
             kept = None if records is None else records.kept()
             take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find, loop_ms)
             self._client.aside.do(
@@ -391,7 +393,7 @@ class FollowedConnection(Connected):
 
 def _records(answer: FetchedPartition, payload: memoryview) -> LogSlice | None:
     """The stored bytes that came with an answer, as views of them."""
-    stored = StoredBatches.of(answer, payload, f"an answer of {answer.topic_partition}")
+    stored = StoredBatches.of(answer, payload)
     if stored is None:
         return None
     return LogSlice(

@@ -367,6 +367,7 @@ class FollowerConnection(Connected):
         self._collected = 0  # bytes of answers since the last flush
         self._batches = 0  # in answers since the last gathering
         self._gathered_ms = 0.0  # when that began
+        self._turn_ms = 0.0  # when its last turn began
         #: Answers that were read into the page cache meanwhile. They go once the socket has taken what is before them.
         self._warm: deque[FetchAnswer] = deque()
 
@@ -411,17 +412,18 @@ class FollowerConnection(Connected):
     def turn(self, now_ms: float) -> float:
         if self._look_ms < math.inf:
             self._server.rights.require_known(self._caller)
-        is_sent = self._flush()
+        self._collected, self._turn_ms = 0, now_ms
+        is_sent = self.outbox.flush()
         while is_sent and self._warm:
             self._say(self._warm.popleft())
-            is_sent = self._flush()
+            is_sent = self.outbox.flush()
         while is_sent and (wait_ms := self.end.wait_ms(now_ms)) <= 0:
             self._answer(self.end.take_ready())
             if self.end.owes_a_sign_of_life(now_ms):
                 self.outbox.put(encoded(ALIVE_FRAME))
                 self.end.sent(now_ms)
             is_sent = self._flush()
-            self._gather()
+            self._gather(now_ms)
         # If the socket does not take everything, the next turn comes when it does.
         return now_ms + (min(self._look_ms, wait_ms) if is_sent else self._look_ms)
 
@@ -430,8 +432,7 @@ class FollowerConnection(Connected):
         self._collected = 0
         return self.outbox.flush()
 
-    def _gather(self) -> None:
-        now_ms = loop_ms()
+    def _gather(self, now_ms: float) -> None:
         batches_per_ms = self._batches / max(1.0, now_ms - self._gathered_ms)
         self._batches, self._gathered_ms = 0, now_ms
         self.end.gather(now_ms, self._server.gather_ms(batches_per_ms))
@@ -473,7 +474,7 @@ class FollowerConnection(Connected):
             self._batches += len(records.entries) // ENTRY_BYTES
         self.outbox.put(frame)
         self._collected += sum(map(len, frame))
-        self.end.sent(loop_ms())
+        self.end.sent(self._turn_ms)
         self._loop.touch(self)  # this may not be within its turn
 
     def ended(self, error: OSError | ReplicationError) -> None:

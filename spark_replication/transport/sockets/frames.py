@@ -94,7 +94,10 @@ class FrameReceiver:
     def receive(self) -> list[ReceivedFrame]:
         """Make one recv. Returns the frames that are complete after it, perhaps none. BrokerNotAvailable: the peer has
         closed."""
-        self._make_room()
+        if self._start == self._filled and len(self._view) >= self._largest + ROOM_BYTES_MIN + _LENGTHS.size:
+            self._start = self._filled = 0
+        else:
+            self._make_room()
         self._receive_some()
         return self.whole()
 
@@ -143,9 +146,6 @@ class FrameReceiver:
     def _make_room(self) -> None:
         """Make room for the rest of the frame at `start`, and for what comes behind it. A frame that is larger than
         all before gets its room as it comes, twice what has come at a time: its length alone takes no memory."""
-        if self._start == self._filled and len(self._view) >= self._largest + ROOM_BYTES_MIN + _LENGTHS.size:
-            self._start = self._filled = 0
-            return
         left = self._view[self._start : self._filled]
         length = self._frame_length()
         needed = max(min(length, 2 * len(left)), self._largest) + ROOM_BYTES_MIN
@@ -227,7 +227,7 @@ def encoded(frame: Frame, *payload: Part) -> list[Part]: ...
 def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     header = to_frame(frame)
     lengths = _LENGTHS.pack(len(header), sum(map(len, payload)))
-    return [lengths + header, *[part for part in payload if part]]
+    return [lengths + header, *filter(len, payload)]
 
 
 class StoredBatches(NamedTuple):
@@ -238,11 +238,12 @@ class StoredBatches(NamedTuple):
     data: memoryview
 
     @classmethod
-    def of(cls, told: FetchedPartition | ReadAnswerFrame, payload: memoryview, answer: str) -> StoredBatches | None:
-        """Return None if no batches follow. answer: names it, for an error."""
+    def of(cls, told: FetchedPartition | ReadAnswerFrame, payload: memoryview) -> StoredBatches | None:
+        """Return None if no batches follow."""
         data_at = told.schema_bytes + told.entry_bytes
         if data_at + told.data_bytes != len(payload) or told.entry_bytes % ENTRY_BYTES:
-            raise InvalidRequest(f"{answer} does not describe its payload of {len(payload)} bytes")
+            of = f" of {told.topic_partition}" if isinstance(told, FetchedPartition) else ""
+            raise InvalidRequest(f"an answer{of} does not describe its payload of {len(payload)} bytes")
         if not told.entry_bytes:
             return None
         return cls(payload[: told.schema_bytes], payload[told.schema_bytes : data_at], payload[data_at:])

@@ -239,7 +239,7 @@ class SocketLoop:
         touched, self._touched = self._touched, {}
         for number in touched:
             if (connection := self._connections.get(number)) is not None:
-                self.perform(connection, partial(self._turn, connection, now_ms))
+                self._turn(connection, now_ms)
 
     def _wait_s(self) -> float:
         """How long to wait for the next timer, or for what is posted together; -1, for ever, if there is neither."""
@@ -249,18 +249,22 @@ class SocketLoop:
         return -1 if wait_s == math.inf else wait_s
 
     def _turn(self, connection: Connected, now_ms: float) -> None:
-        number, due_ms = connection.number, connection.turn(now_ms)
-        self._touched.pop(number, None)  # its turn has seen whatever happened to it meanwhile
-        if due_ms < self._due.get(number, math.inf):
-            self._due[number] = due_ms
-            self.at(due_ms, partial(self._turn_is_due, connection))
-        # A peer that closes is noticed, even if nothing is read from it.
-        waits_for = select.EPOLLIN if connection.reads else select.EPOLLRDHUP
-        if connection.outbox:
-            waits_for |= select.EPOLLOUT
-        if waits_for != self._waits_for.get(number, select.EPOLLIN):
-            self._waits_for[number] = waits_for
-            self._epoll.modify(number, waits_for)
+        number = connection.number
+        try:
+            due_ms = connection.turn(now_ms)
+            self._touched.pop(number, None)  # its turn has seen whatever happened to it meanwhile
+            if due_ms < self._due.get(number, math.inf):
+                self._due[number] = due_ms
+                self.at(due_ms, partial(self._turn_is_due, connection))
+            # A peer that closes is noticed, even if nothing is read from it.
+            waits_for = select.EPOLLIN if connection.reads else select.EPOLLRDHUP
+            if connection.outbox:
+                waits_for |= select.EPOLLOUT
+            if waits_for != self._waits_for.get(number, select.EPOLLIN):
+                self._waits_for[number] = waits_for
+                self._epoll.modify(number, waits_for)
+        except Exception as error:  # noqa: BLE001 (it ends the connection, or the loop)
+            self._failed_in(connection, error)
 
     def _turn_is_due(self, connection: Connected) -> None:
         if self._connections.get(connection.number) is connection:
@@ -271,10 +275,15 @@ class SocketLoop:
         """Make a call for this connection. An error of the call ends the connection."""
         try:
             perform()
-        except (OSError, ReplicationError) as error:
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._failed_in(connection, error)
+
+    def _failed_in(self, connection: Connected, error: Exception) -> None:
+        """Called where the error is handled."""
+        if isinstance(error, OSError | ReplicationError):
             self.end(connection, error)
-        except Exception as error:
-            if is_half_done(error):
-                raise
-            log_mistake(log, error, "a connection ends")
-            self.end(connection, mistake(error, "this connection"))
+            return
+        if is_half_done(error):
+            raise error
+        log_mistake(log, error, "a connection ends")
+        self.end(connection, mistake(error, "this connection"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -179,13 +180,13 @@ class Story:
 
     def told(self) -> list[tuple[int, str]]:
         """The answers that are known: "stored", or the error's code."""
-        return [(answer.number, _outcome(answer)) for answer in self.end.take_known()]
+        return [(answer.number, _outcome(answer)) for answer in self.end.owed.take()]
 
     def is_full(self) -> bool:
         return self.end.is_full
 
-    def due_ms(self) -> float | None:
-        return self.end.due_ms
+    def due_ms(self) -> float:
+        return self.end.owed.due_ms
 
     def appended(self, partition: int = 0) -> list[int]:
         return self.replicas[partition].appended
@@ -243,7 +244,7 @@ def test_a_batch_is_appended_at_once_and_its_answer_is_owed_until_it_is_known(st
     assert story.replicas[0].acks == [1]
     assert (story.told(), story.wakes) == ([], 0)
     story.replicas[0].acknowledges[0](OffsetSpan(40, 42))
-    (answer,) = story.end.take_known()
+    (answer,) = story.end.owed.take()
     assert (answer.number, answer.outcome) == (0, OffsetSpan(40, 42))
     assert story.told() == []
 
@@ -271,7 +272,7 @@ def test_a_number_that_is_owed_is_not_given_again_before_its_answer_was_taken(st
 
 def test_a_batch_without_a_partition_is_refused(story: Story) -> None:
     story.put(partition=None)
-    (answer,) = story.end.take_known()
+    (answer,) = story.end.owed.take()
     assert isinstance(answer.outcome, InvalidRequest)
     assert answer.outcome.message == 'which partition of orders? Name it in the metadata: "partition"'
     assert story.prepared == []
@@ -317,7 +318,7 @@ def test_a_topic_that_was_made_again_takes_no_batches_of_the_one_before(story: S
     story.put(payload, stream=1)
     while story.aside.asked:
         story.aside.step()
-    (answer,) = story.end.take_known()
+    (answer,) = story.end.owed.take()
     assert isinstance(answer.outcome, ReplicationError)
     assert (answer.outcome.code, answer.outcome.stale_routes) == ("NOT_LEADER_OR_FOLLOWER", True)
     assert "orders-0 is topic id here, not id-of-before" in answer.outcome.message
@@ -554,9 +555,9 @@ def test_an_answer_that_two_threads_fill_at_once_is_told_once(story: Story) -> N
     """Both find it empty, and leave a note: its number may be another batch's by the second one."""
     story.put()
     story.store(0)
-    (answer,) = story.end.take_known()
+    (answer,) = story.end.owed.take()
     story.put(number=0)
-    story.end._owed.filled(answer)
+    story.end.owed.filled(answer)
     assert story.told() == []
     story.store(0)
     assert story.told() == [(0, "stored")]
@@ -575,7 +576,7 @@ def test_the_broker_is_woken_once_for_all_that_becomes_known_until_it_looks(stor
 
 def test_an_answer_that_becomes_known_right_after_the_look_wakes_the_broker_again(story: Story) -> None:
     story.puts(2)
-    story.end._owed._filled = FilledAtTheEnd(lambda: story.store(1))
+    story.end.owed._filled = FilledAtTheEnd(lambda: story.store(1))
     story.store(0)
     assert story.told() == [(0, "stored")]
     assert story.wakes == 2
@@ -597,17 +598,17 @@ def test_what_another_thread_has_done_wakes_the_broker_since_more_may_be_read(st
 
 
 def test_nothing_known_in_time_is_answered_as_not_known(story: Story) -> None:
-    assert story.due_ms() is None
+    assert story.due_ms() == math.inf
     story.puts(2)
     story.clock_ms = 1
     story.puts(1)
     assert story.due_ms() == TIMEOUT_MS
     story.clock_ms = TIMEOUT_MS - 0.5
-    story.end.expire()
+    story.end.owed.expire(story.clock_ms)
     assert story.told() == []
     story.clock_ms = TIMEOUT_MS
-    story.end.expire()
-    answers = story.end.take_known()
+    story.end.owed.expire(story.clock_ms)
+    answers = story.end.owed.take()
     assert [(answer.number, _outcome(answer)) for answer in answers] == [
         (0, "REQUEST_TIMED_OUT"),
         (1, "REQUEST_TIMED_OUT"),
@@ -619,14 +620,14 @@ def test_nothing_known_in_time_is_answered_as_not_known(story: Story) -> None:
     assert story.due_ms() == TIMEOUT_MS + 1
     story.store(2)
     assert story.told() == [(2, "stored")]
-    assert story.due_ms() is None
+    assert story.due_ms() == math.inf
 
 
 def test_an_outcome_after_the_time_is_ignored_also_by_a_batch_of_the_same_number(story: Story) -> None:
     story.put()
     late = story.replicas[0].acknowledges[0]
     story.clock_ms = TIMEOUT_MS
-    story.end.expire()
+    story.end.owed.expire(story.clock_ms)
     late(OffsetSpan(0, 0))
     assert story.told() == [(0, "REQUEST_TIMED_OUT")]
     late(OffsetSpan(0, 0))
@@ -634,7 +635,7 @@ def test_an_outcome_after_the_time_is_ignored_also_by_a_batch_of_the_same_number
     late(OffsetSpan(0, 0))
     assert story.told() == []
     story.replicas[0].acknowledges[0](OffsetSpan(1, 1))
-    (answer,) = story.end.take_known()
+    (answer,) = story.end.owed.take()
     assert answer.outcome == OffsetSpan(1, 1)
 
 
@@ -642,7 +643,7 @@ def test_what_is_known_and_not_taken_yet_does_not_expire(story: Story) -> None:
     story.put()
     story.store(0)
     story.clock_ms = TIMEOUT_MS
-    story.end.expire()
+    story.end.owed.expire(story.clock_ms)
     assert story.told() == [(0, "stored")]
 
 
@@ -650,7 +651,7 @@ def test_a_batch_that_waits_for_its_turn_expires_and_may_be_appended_all_the_sam
     with story.partitions[0]:
         story.puts(2)
         story.clock_ms = TIMEOUT_MS
-        story.end.expire()
+        story.end.owed.expire(story.clock_ms)
         assert story.told() == [(0, "REQUEST_TIMED_OUT"), (1, "REQUEST_TIMED_OUT")]
     story.run()
     assert story.appended() == [0, 1]
@@ -755,7 +756,7 @@ def test_a_batch_is_answered_once_the_high_watermark_covers_it() -> None:
     assert (held.log.log_end, story.told()) == (2, [])
     held.answer(2)
     held.fetch(2, 2)
-    first, second = story.end.take_known()
+    first, second = story.end.owed.take()
     assert (first.outcome, second.outcome) == (OffsetSpan(0, 0), OffsetSpan(1, 1))
 
 
@@ -815,7 +816,7 @@ class Interleaving:
 
     def expire(self) -> None:
         self.story.clock_ms += TIMEOUT_MS
-        self.story.end.expire()
+        self.story.end.owed.expire(self.story.clock_ms)
 
     def look(self) -> None:
         known = [number for number, _ in self.story.told()]
@@ -847,4 +848,4 @@ def test_nothing_is_lost_or_overtaken_or_answered_twice_whatever_comes_between(s
     told.end()
     assert [told.story.appended(partition) for partition in told.sent] == list(told.sent.values())
     assert sorted(told.answered) == list(range(told.story.sent))
-    assert (told.story.kept.bytes, told.story.due_ms(), told.story.is_full()) == (0, None, False)
+    assert (told.story.kept.bytes, told.story.due_ms(), told.story.is_full()) == (0, math.inf, False)

@@ -434,7 +434,7 @@ def reads(broker: Broker) -> bool:
 
 def owed(broker: Broker) -> int:
     """How many batches of the only producer have come, and have no answer yet."""
-    return of_only_producer(broker, lambda connection: len(connection._end._owed))
+    return of_only_producer(broker, lambda connection: len(connection._end.owed))
 
 
 def of_only_producer(broker: Broker, told: Callable[[ProducerConnection], Told]) -> Told:
