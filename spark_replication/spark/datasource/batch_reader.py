@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -15,9 +15,10 @@ from spark_replication.messages.ranges import FoundRange
 from spark_replication.model import AtTime, NamedOffset, Offset
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed, pushed
 from spark_replication.spark.datasource.options import LogOptions, of_topic
+from spark_replication.spark.datasource.planning import piece_bytes
 from spark_replication.spark.datasource.positions import Place, Position, place_of, refuse_other_topics, refuse_others
 from spark_replication.spark.datasource.reading import Rows
-from spark_replication.spark.datasource.tasks import Task, planned, rows_wanted
+from spark_replication.spark.datasource.tasks import Task, planned, rows_wanted, tasks_of
 from spark_replication.spark.datasource.topic import Topic, described
 
 
@@ -51,12 +52,14 @@ class BatchReader(DataSourceReader):
         for position in (self._options.starting, self._options.ending):
             refuse_others(position, every, topic.name)
         numbers = [number for number in every if self._pushed.has_partition(number)]
-        starts, ends = _starts_and_ends(topic, rows.topic_id, numbers, self._options)
+        starts, ends, whole = _starts_and_ends(topic, rows.topic_id, numbers, self._options)
         if self._pushed.time_start_ms is not None:
             after = AtTime(self._pushed.time_start_ms)
             late = topic.found(dict.fromkeys(numbers, after), topic_id=rows.topic_id)
             starts = {number: max(starts[number], _start(late[number])) for number in numbers}
         starts, ends = _within(self._pushed, starts, ends)
+        if self._options.min_partitions is None and whole and _are_whole(whole, starts, ends):
+            return tasks_of(whole, rows)
         return planned(topic, rows, starts, ends, self._options.min_partitions)
 
 
@@ -73,23 +76,36 @@ class FilteringReader(BatchReader):
 Places = dict[int, ReadPlace]
 
 
-def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: LogOptions) -> tuple[Places, Places]:
-    def found(position: Position, otherwise: NamedOffset) -> dict[int, FoundRange]:
+def _starts_and_ends(
+    topic: Topic, topic_id: str, numbers: list[int], options: LogOptions
+) -> tuple[Places, Places, dict[int, FoundRange]]:
+    """Where each partition's rows begin and end, and the ranges as their leaders cut them, where one question answers
+    both: a read up to what is committed asks no other."""
+
+    def found(position: Position, otherwise: NamedOffset, size: int = 0) -> dict[int, FoundRange]:
         places: dict[int, Place | AtTime | ReadPlace] = {
             number: place_of(position, topic.name, number, otherwise=otherwise) for number in numbers
         }
-        return topic.found(places, topic_id=topic_id)
+        return topic.found(places, topic_id=topic_id, piece_bytes=dict.fromkeys(numbers, size))
 
-    last = found(options.ending, "latest")
-    first = found(options.starting, "earliest")
+    if options.ending == "latest":
+        first = last = whole = found(options.starting, "earliest", piece_bytes(0, options.min_partitions))
+        ends = {number: ReadPlace(each.end, each.end_epoch) for number, each in whole.items()}
+    else:
+        last, first, whole = found(options.ending, "latest"), found(options.starting, "earliest"), {}
+        ends = {number: _start(each) for number, each in last.items()}
     for each in (*first.values(), *last.values()):
         if each.start > each.high_watermark:
             raise InvalidRequest(
                 f"{each.topic_partition}: offset {each.start} was asked for, and {each.high_watermark} is the end of "
                 "what is committed: begin and end there at most"
             )
-    starts = {number: topic.kept_from(each) for number, each in first.items()}
-    return starts, {number: _start(each) for number, each in last.items()}
+    return {number: topic.kept_from(each) for number, each in first.items()}, ends, whole
+
+
+def _are_whole(found: Mapping[int, FoundRange], starts: Places, ends: Places) -> bool:
+    """Whether these are the ranges that were found, in each partition."""
+    return all((starts[number].offset, ends[number].offset) == (each.start, each.end) for number, each in found.items())
 
 
 def _start(found: FoundRange) -> ReadPlace:

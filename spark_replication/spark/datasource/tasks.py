@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.ranges import FoundRange
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import Range, in_tasks, piece_bytes, pieces_of
@@ -111,12 +112,16 @@ def planned(
         whole = topic.whole(starts, ends, topic_id=rows.topic_id)
         size = piece_bytes(sum(each.bytes for each in whole.values()), min_partitions)
     found = topic.whole(starts, ends, topic_id=rows.topic_id, piece_bytes=size)
+    return tasks_of(found, rows, **({} if min_partitions is None else {"together_bytes": 0}))
+
+
+def tasks_of(found: Mapping[int, FoundRange], rows: Rows, **together: int) -> list[InputPartition]:
+    """The tasks that read these ranges, as their leaders have cut them. together: see in_tasks."""
     ranges = [
         one
         for partition, each in sorted(found.items())
         for one in pieces_of(partition, ReadPlace(each.start, each.start_epoch), each.pieces)
     ]
-    together = {} if min_partitions is None else {"together_bytes": 0}
     return [Task(task, rows) for task in in_tasks(ranges, **together)]
 
 

@@ -16,7 +16,7 @@ from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.client.pausing import back_off_s
 from spark_replication.engine.client.reading import Preference
-from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
+from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange, KnownAppends, WantedRange
 from spark_replication.model import AtTime, Offset, TopicPartition
@@ -206,15 +206,17 @@ class Topic:
         log.warning("%s: it is read on from %d", why, cut)
 
     def read(self, wanted: Range, columns: Sequence[str], *, topic_id: str) -> Iterator[LogBatch]:
-        """Read all of a range, which was committed when the read was planned, whoever leads meanwhile."""
+        """Read all of a range, which was committed when the read was planned, whoever leads meanwhile. What has become
+        of it is asked only once the read has ended before the range: as a rule it does not."""
         partition, start, end = wanted.partition, wanted.start, wanted.end
-        place, deadline, failures = start, Deadline(self._options.deadline_ms), 0
+        place, deadline, failures, is_doubtful = start, Deadline(self._options.deadline_ms), 0, False
         while True:
-            (found,) = self.found({partition: place}, topic_id=topic_id, may_lag=True).values()
-            kept = self.kept_from(found)
-            if kept.offset != place.offset:
-                place = ReadPlace(min(end.offset, max(start.offset, kept.offset)))
-            before = place.offset
+            if is_doubtful:
+                (found,) = self.found({partition: place}, topic_id=topic_id, may_lag=True).values()
+                kept = self.kept_from(found)
+                if kept.offset != place.offset:
+                    place = ReadPlace(min(end.offset, max(start.offset, kept.offset)))
+            before, is_doubtful = place.offset, True
             try:
                 for batch in self._reader.read(
                     self.name,
@@ -227,7 +229,10 @@ class Topic:
                 ):
                     place = ReadPlace(batch.last_offset + 1, batch.leader_epoch)
                     yield batch
-            except OffsetOutOfRange:  # retention was faster, or the log was cut: the next turn finds out
+            except (
+                OffsetOutOfRange,
+                UnknownTopicOrPartition,
+            ):  # the next turn finds out why, or asks no broker in vain
                 pass
             name = TopicPartition(self.name, partition)
             if place.offset >= end.offset:

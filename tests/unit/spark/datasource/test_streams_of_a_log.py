@@ -15,6 +15,7 @@ from spark_replication.errors import LogTruncated, OffsetNotAvailable, OffsetOut
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.spark.datasource.batch_reader import BatchReader
+from spark_replication.spark.datasource.filters import Pushed
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.stream_reader import StreamReader
 from spark_replication.spark.datasource.tasks import Task
@@ -173,6 +174,65 @@ def test_a_batch_waits_for_the_end_that_its_leader_does_not_know(cluster: FakeCl
     (task,) = tasks
     assert isinstance(task, Task)
     assert [(each.start, each.end) for each in task.ranges] == [(ReadPlace(0), ReadPlace(3, 0))]
+
+
+def test_a_batch_asks_once_what_there_is_and_its_tasks_for_nothing_but_rows(cluster: FakeCluster) -> None:
+    for number in range(3):
+        fill(cluster, number)
+    asked = cluster.asked_metadata
+    reader = BatchReader(options(cluster), COLUMNS)
+    tasks = reader.partitions()
+    assert ranges(tasks) == [[(0, 0, ROWS)], [(1, 0, ROWS)], [(2, 0, ROWS)]]
+    assert rows(reader, tasks) == [*range(ROWS)] * 3
+    assert [log.asked_ranges for log in cluster.logs.values()] == [1, 1, 1]
+    assert cluster.asked_metadata == asked + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({}, {0: (3, 12), 1: (0, 6)}),
+        ({"starting": {0: 7}}, {0: (7, 12), 1: (0, 6)}),
+        ({"starting": {0: 0}, "fail_on_data_loss": False}, {0: (3, 12), 1: (0, 6)}),
+        ({"ending": {0: 8, 1: 2}}, {0: (3, 8), 1: (0, 2)}),
+        ({"starting": {1: 2}, "ending": {1: 2}}, {0: (3, 12)}),
+        ({"starting": "latest"}, {}),
+        ({"min_partitions": 1}, {0: (3, 12), 1: (0, 6)}),
+    ],
+)
+def test_a_batch_has_just_what_lies_between_its_ends(
+    cluster: FakeCluster, given: dict[str, Any], read: dict[int, tuple[int, int]]
+) -> None:
+    fill(cluster, 0, batches=4, rows=3)
+    fill(cluster, 1, batches=2, rows=3)
+    del cluster.logs[TopicPartition("orders", 0)].batches[0]
+    reader = BatchReader(options(cluster, **given), COLUMNS)
+    tasks = reader.partitions()
+    assert sorted(rows(reader, tasks)) == sorted(row for start, end in read.values() for row in range(start, end))
+    found: dict[int, list[int]] = {}
+    for partition, start, end in (each for task in ranges(tasks) for each in task):
+        found.setdefault(partition, []).extend(range(start, end))
+    assert found == {partition: [*range(*each)] for partition, each in read.items()}
+
+
+def test_a_batch_has_just_the_offsets_that_spark_asks_for(cluster: FakeCluster) -> None:
+    fill(cluster, 0, batches=4, rows=3)
+    reader = BatchReader(options(cluster), COLUMNS)
+    reader._pushed = Pushed(offset_start=5, offset_end=8)
+    assert rows(reader, reader.partitions()) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_retention_removes_between_planning_and_reading_is_told(cluster: FakeCluster, fails: bool) -> None:
+    fill(cluster, 0, batches=4, rows=3)
+    reader = BatchReader(options(cluster, fail_on_data_loss=fails), COLUMNS)
+    tasks = reader.partitions()
+    del cluster.logs[TopicPartition("orders", 0)].batches[:2]
+    if fails:
+        with pytest.raises(OffsetOutOfRange, match="retention has removed 6 records"):
+            rows(reader, tasks)
+    else:
+        assert rows(reader, tasks) == [*range(6, 12)]
 
 
 def test_a_leader_that_has_less_than_was_planned_is_asked_again(cluster: FakeCluster) -> None:
