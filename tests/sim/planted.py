@@ -1,4 +1,5 @@
-"""Runs the simulator with mistakes in place: `python -m tests.sim.planted PLACES [options of sim]`, PLACES in JSON.
+"""Runs the simulator with mistakes in place: `python -m tests.sim.planted PLACES [options of sim]`, PLACES in JSON; or
+tests: `python -m tests.sim.planted PLACES --test FILE`.
 
 Python loads the changed text of a module in place of the file's. The files stay as they are, and what is compiled of
 the other modules is used. So this imports nothing of the package before Python knows where to look."""
@@ -53,6 +54,10 @@ def main() -> None:
     assert package is not None
     assert package.origin is not None
     sys.meta_path.insert(0, ChangedModules(Path(package.origin).parent, json.loads(places)))
+    if options[0] == "--test":
+        import pytest
+
+        sys.exit(pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *options[1:]]))
     from spark_replication.admin.cli.main import main as run
 
     sys.argv = ["spark-replication", "sim", *options]
