@@ -85,8 +85,7 @@ class OwedPuts:
         """Fill those of which nothing is known in time."""
         if self.due_ms > now_ms:  # as nearly always
             return
-        began_ms = now_ms - self._timeout_ms
-        for answer in list(takewhile(lambda answer: answer.began_ms <= began_ms, self._owed.values())):
+        for answer in list(takewhile(lambda answer: answer.began_ms + self._timeout_ms <= now_ms, self._owed.values())):
             answer.fill(_unconfirmed(self._timeout_ms))
 
     @property

@@ -89,7 +89,8 @@ def _starts_and_ends(
         return topic.found(places, topic_id=topic_id, piece_bytes=dict.fromkeys(numbers, size))
 
     if options.ending == "latest":
-        first = last = whole = found(options.starting, "earliest", piece_bytes(0, options.min_partitions))
+        size = piece_bytes(0, None) if options.min_partitions is None else 0  # else it depends on what is found
+        first = last = whole = found(options.starting, "earliest", size)
         ends = {number: ReadPlace(each.end, each.end_epoch) for number, each in whole.items()}
     else:
         last, first, whole = found(options.ending, "latest"), found(options.starting, "earliest"), {}

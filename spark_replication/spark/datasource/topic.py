@@ -229,11 +229,8 @@ class Topic:
                 ):
                     place = ReadPlace(batch.last_offset + 1, batch.leader_epoch)
                     yield batch
-            except (
-                OffsetOutOfRange,
-                UnknownTopicOrPartition,
-            ):  # the next turn finds out why, or asks no broker in vain
-                pass
+            except (OffsetOutOfRange, UnknownTopicOrPartition):
+                pass  # retention was faster, or the log was cut, or the topic made again: the next turn finds out
             name = TopicPartition(self.name, partition)
             if place.offset >= end.offset:
                 if NO_EPOCH not in (place.last_epoch, end.last_epoch) and place.last_epoch != end.last_epoch:
