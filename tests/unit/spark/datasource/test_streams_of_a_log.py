@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
+from spark_replication.client.reading.ranges import Found
+from spark_replication.client.reading.reader import Reader
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import LogTruncated, OffsetNotAvailable, OffsetOutOfRange
+from spark_replication.messages.ranges import WantedRange
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.spark.datasource.batch_reader import BatchReader
@@ -213,6 +217,23 @@ def test_a_batch_has_just_what_lies_between_its_ends(
     for partition, start, end in (each for task in ranges(tasks) for each in task):
         found.setdefault(partition, []).extend(range(start, end))
     assert found == {partition: [*range(*each)] for partition, each in read.items()}
+
+
+def test_a_batch_of_so_many_tasks_asks_for_no_pieces_before_their_size_is_known(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a topic of any size, a leader would cut pieces of one byte."""
+    fill(cluster, 0, batches=4)
+    asked: list[set[int]] = []
+    ranges_of = Reader.ranges
+
+    def counted(reader: Reader, wanted: Sequence[WantedRange]) -> Found:
+        asked.append({each.piece_bytes for each in wanted})
+        return ranges_of(reader, wanted)
+
+    monkeypatch.setattr(Reader, "ranges", counted)
+    BatchReader(options(cluster, min_partitions=4), COLUMNS).partitions()
+    assert asked == [{0}, {0}, {ROWS * 8}]
 
 
 def test_a_batch_has_just_the_offsets_that_spark_asks_for(cluster: FakeCluster) -> None:
