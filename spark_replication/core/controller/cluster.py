@@ -488,11 +488,8 @@ class ClusterState:
         return sorted(set().union(*(self._hosted.get(broker, set()) for broker in brokers)))
 
     def needed_brokers(self, wanted: int) -> dict[BrokerId, Registration | None]:
-        """All brokers that are assigned anything, and as many of the other registered ones as are wanted, lower ids
-        first. So a drained broker beyond those wanted is let go. The value is None if a broker is not registered."""
-        assigned = [broker for broker, partitions in self._hosted.items() if partitions]
-        spare = sorted(self.registered.keys() - set(assigned))[: max(0, wanted - len(assigned))]
-        return {broker: self.registered.get(broker) for broker in [*assigned, *spare]}
+        """See needed."""
+        return needed([broker for broker, partitions in self._hosted.items() if partitions], self.registered, wanted)
 
     def led_by(self, broker: BrokerId) -> list[TopicPartition]:
         """The partitions that this broker leads, and has to hand over if it shuts down (L2)."""
@@ -502,6 +499,15 @@ class ClusterState:
 
     def command(self, partition: TopicPartition) -> PartitionCommand:
         return _command(partition, self.topics[partition.topic], self.partitions[partition])
+
+
+def needed(
+    assigned: Collection[BrokerId], registered: Mapping[BrokerId, Registration], wanted: int
+) -> dict[BrokerId, Registration | None]:
+    """All brokers that are assigned anything, and as many of the other registered ones as are wanted, lower ids first.
+    So a drained broker beyond those wanted is let go. The value is None if a broker is not registered."""
+    spare = sorted(registered.keys() - set(assigned))[: max(0, wanted - len(assigned))]
+    return {broker: registered.get(broker) for broker in [*assigned, *spare]}
 
 
 def with_epochs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from spark_replication.core.controller.cluster import needed
 from spark_replication.core.guardianship import FoundDirectory
 from spark_replication.engine.guarding.guardian_life import FAILED, IN_USE, STOPPED, TAKEN_OVER
 from spark_replication.engine.guarding.leases import HeldLease, Lease
@@ -89,9 +90,7 @@ class Brokers:
         self.cut: set[frozenset[str]] = set()
 
     def needed(self) -> dict[BrokerId, Registration | None]:
-        """As core.controller.cluster.ClusterState.needed_brokers."""
-        spare = sorted(self.registered.keys() - self.assigned.keys())[: max(0, WANTED - len(self.assigned))]
-        return {broker: self.registered.get(broker) for broker in [*sorted(self.assigned), *spare]}
+        return needed(sorted(self.assigned), self.registered, WANTED)
 
     def disturbed(self, for_ms: int) -> None:
         self.disturbed_until_ms = max(self.disturbed_until_ms, self.world.now_ms + for_ms)
