@@ -48,6 +48,14 @@ def test_answers_are_taken_as_they_become_known_or_in_the_order_of_their_batches
     assert 2 not in together.owed
 
 
+def test_nothing_is_kept_of_answers_that_were_taken() -> None:
+    for take in (OwedPuts.take, OwedPuts.take_in_order):
+        story = Story(2)
+        story.fill(1, 0)
+        take(story.owed)
+        assert (len(story.owed), len(story.owed._filled)) == (0, 0)
+
+
 @pytest.mark.parametrize("take", [OwedPuts.take, OwedPuts.take_in_order])
 def test_whoever_takes_them_is_woken_once_between_two_looks(take: object) -> None:
     story = Story(4)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
+from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.ranges import Found
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.replica.read_start import ReadPlace
-from spark_replication.errors import LogTruncated, OffsetNotAvailable, OffsetOutOfRange
+from spark_replication.errors import (
+    InvalidRequest,
+    LogTruncated,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
+from spark_replication.spark.datasource import topic
 from spark_replication.spark.datasource.batch_reader import BatchReader
 from spark_replication.spark.datasource.filters import Pushed
 from spark_replication.spark.datasource.options import LogOptions
@@ -254,6 +263,38 @@ def test_what_retention_removes_between_planning_and_reading_is_told(cluster: Fa
             rows(reader, tasks)
     else:
         assert rows(reader, tasks) == [*range(6, 12)]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_task_whose_topic_is_not_known_asks_what_has_become_of_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    """A broker may not have heard of a topic yet; or another has its name by now."""
+    fill(cluster, 0, rows=3)
+    reader = BatchReader(options(cluster), COLUMNS)
+    tasks = reader.partitions()
+    read, tries = Reader.read, iter([True])
+
+    def unknown_at_first(reader: Reader, *asked: Any, **given: Any) -> Iterator[LogBatch]:
+        if next(tries, False):
+            raise UnknownTopicOrPartition("orders-0 is of topic_id another here, not id-orders")
+        yield from read(reader, *asked, **given)
+
+    monkeypatch.setattr(Reader, "read", unknown_at_first)
+    if is_made_again:
+        monkeypatch.setattr(topic, "HEARD_BY_ALL_MS", 0)
+        ranges_of = Reader.ranges
+        monkeypatch.setattr(
+            Reader,
+            "ranges",
+            lambda reader, wanted: {
+                name: replace(each, topic_id="another") for name, each in ranges_of(reader, wanted).items()
+            },
+        )
+        with pytest.raises(InvalidRequest, match="orders was deleted and made again"):
+            rows(reader, tasks)
+    else:
+        assert rows(reader, tasks) == [0, 1, 2]
 
 
 def test_a_leader_that_has_less_than_was_planned_is_asked_again(cluster: FakeCluster) -> None:
