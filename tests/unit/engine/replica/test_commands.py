@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Follower, Following, Me
 from spark_replication.errors import NotLeader, StorageFailed
 from tests.unit.core.stories import FOO, command, state
@@ -68,6 +69,16 @@ def test_a_newer_state_of_the_same_leadership_is_taken_over() -> None:
     before = story.leading
     story.told(state(1, [1], elr=[2]), 8)
     assert story.leading == replace(before, state=state(1, [1], elr=[2]), partition_epoch=8)
+
+
+def test_a_command_that_drops_who_was_waited_for_acknowledges() -> None:
+    """Those who are left may have nothing to fetch any more."""
+    story = Story().told(state(1, [1, 2, 3]))
+    story.produce()
+    story.fetch(2, 1)
+    assert story.answers == []
+    story.told(LED, 8)
+    assert story.answers == [OffsetSpan(0, 0)]
 
 
 def test_it_follows_a_new_leader_once_and_nobody_where_nobody_leads() -> None:
