@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spark_replication.client.producing.producer import Producer
     from spark_replication.client.reading.local_reader import LocalReader
     from spark_replication.client.reading.reader import Reader
+    from spark_replication.client.reading.topic_rows import topic
     from spark_replication.core.moves.moves import Plan
     from spark_replication.engine.client.numbers import Identity
     from spark_replication.live.local_cluster import LocalCluster
@@ -37,6 +38,7 @@ __all__ = [
     "errors",
     "register",
     "session",
+    "topic",
     "with_leader",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "connect": "spark_replication.admin.notebook.connected",
     "register": "spark_replication.spark.registering",
     "session": "spark_replication.spark.session",
+    "topic": "spark_replication.client.reading.topic_rows",
     "with_leader": "spark_replication.spark.leaders",
 }
 

@@ -52,6 +52,8 @@ EXAMPLES = {
     '    producer.send("orders", {"id": [1], "amount": [9.5]}, partition=0).result()',
     "Reader": 'for found in sr.Reader("zk://127.0.0.1:PORT/spark_replication").read("orders"):\n'
     "    print(found.partition, found.base_offset, found.batch.num_rows)",
+    "topic": 'orders = sr.topic("orders", "zk://127.0.0.1:PORT/spark_replication", where=[("amount", ">", 5)])\n'
+    "print(orders.to_arrow(), orders.tail(3))",
     "LocalReader": "from pathlib import Path\n\n"
     'for found in sr.LocalReader(next(Path(".data/logs/broker-1").glob("orders-*"))).read(start="earliest"):\n'
     "    print(found.base_offset, found.batch.num_rows)",

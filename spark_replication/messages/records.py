@@ -19,6 +19,8 @@ from spark_replication.model import (
     require,
 )
 
+PARTITION = "_partition"  # the column in which a row names its partition
+
 PRODUCER_ID_BITS = 62  # random bits: nobody has to remember which ids were given
 KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the id of a producer that may come back after any time
 

@@ -32,6 +32,7 @@ from spark_replication.client.asking.descriptions import ClusterDescription, Top
 from spark_replication.client.asking.health import Health
 from spark_replication.client.asking.markup import Markup, joined, link, paragraph, styled, table
 from spark_replication.client.finding.bootstrap import DELTA, FORMS
+from spark_replication.client.reading.topic_rows import Condition, TopicRows, topic
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.core.moves.moves import BYTES_PER_SECOND
 from spark_replication.core.moves.planning import named_partition
@@ -75,10 +76,12 @@ def connect(
         raise InvalidRequest(f"it is not said where the cluster is: name {FORMS}, or set ${BOOTSTRAP_VARIABLE}")
     if mirror is None and where.startswith(DELTA):
         mirror = where.removeprefix(DELTA).strip()
+    known = Security.of(security)
     return ConnectedCluster(
         where,
-        Admin(where, security=security, deadline_ms=deadline_ms),
+        Admin(where, security=known, deadline_ms=deadline_ms),
         spark,
+        known,
         mirror=None if mirror is None else mirror_path(mirror),
         page=page,
     )
@@ -88,10 +91,18 @@ class ConnectedCluster:
     """Use `connect`. A context manager; thread-safe."""
 
     def __init__(
-        self, bootstrap: str, admin: Admin, spark: SparkSession | None, *, mirror: str | None, page: str | None
+        self,
+        bootstrap: str,
+        admin: Admin,
+        spark: SparkSession | None,
+        security: Security,
+        *,
+        mirror: str | None,
+        page: str | None,
     ) -> None:
         self.bootstrap = bootstrap
         self.admin = admin
+        self._security = security
         self._spark = spark
         self._page = page
         self._mirror = mirror if spark is not None and mirror is not None and _spark_frames().has_delta(spark) else None
@@ -169,6 +180,17 @@ class ConnectedCluster:
 
     def _rows(self, frame: Frame) -> DataFrame:
         return frame.to_pandas() if self._spark is None else _spark_frames().as_told(self._spark, frame)
+
+    def topic(
+        self,
+        name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        since: datetime | int | None = None,
+        where: Sequence[Condition] = (),
+    ) -> TopicRows:
+        """The rows of a topic, as a table: see sr.topic."""
+        return topic(name, self.bootstrap, columns=columns, since=since, where=where, security=self._security)
 
     # Charts
 

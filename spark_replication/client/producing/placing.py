@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.records import PARTITION
 from spark_replication.mirror.tables.keys import key_bytes, places_of
 from spark_replication.model import TopicPartition
-
-PARTITION = "_partition"  # the column in which a row names its partition
 
 # Arrow takes no rows of the first: they are taken as the second.
 _TAKEN_AS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}

@@ -108,6 +108,7 @@ class Reader:
         columns: Sequence[str] | None = None,
         topic_id: str | None = None,
         last_epoch: int | None = None,
+        whole: bool = False,
     ) -> Iterator[LogBatch]:
         """Read batches from `start` on, up to `stop` (exclusive). The read ends at the high watermark. With `follow`,
         it waits there for more, until the reader or the generator is closed. All batches have the columns that the
@@ -123,6 +124,9 @@ class Reader:
         Whoever goes on where an earlier read ended names the leader epoch of the last batch that it has as
         `last_epoch`. LogTruncated is raised if the log was cut below `start` since; a read that runs finds out by
         itself.
+
+        Whoever knows that everything below `stop` was committed asks for the `whole` of it: then a leader that has less
+        is asked again, and LogTruncated is raised where it still has less once the deadline has passed.
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
@@ -143,7 +147,11 @@ class Reader:
             )
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
-        return _in_one_schema(self._read(ticket) if partition is not None else self._read_all(ticket, follow=follow))
+        if whole and stop is None:
+            raise InvalidRequest("whole=True without a stop: name the offset up to which records were committed")
+        if partition is None:
+            return _in_one_schema(self._read_all(ticket, follow=follow))
+        return _in_one_schema(self._read(ticket, whole=whole))
 
     def _read_all(self, asked: ReadTicket, *, follow: bool) -> Generator[LogBatch, None, None]:
         deadline = Deadline(self._deadline_ms)
@@ -196,8 +204,9 @@ class Reader:
     ) -> None:
         self.close()
 
-    def _read(self, asked: ReadTicket) -> Generator[LogBatch, None, None]:
-        read = PartitionRead(asked, self._prefer, patience_s=self._deadline_ms / 1000, now_s=time.monotonic())
+    def _read(self, asked: ReadTicket, *, whole: bool = False) -> Generator[LogBatch, None, None]:
+        patience_s = self._deadline_ms / 1000
+        read = PartitionRead(asked, self._prefer, patience_s=patience_s, now_s=time.monotonic(), whole=whole)
         while not isinstance(doing := read.next(), EndRead):
             if isinstance(doing, RaiseError):
                 raise doing.error

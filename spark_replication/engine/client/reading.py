@@ -12,7 +12,8 @@
 | ReadFiles     | given, served, failed     | AskRecords of the same replica from where they end, whatever their error |
 | AskRecords    | answered, wanted, given   | the question that goes at once; the rows that come next                  |
 | of a replica  | served, failed            | the leader's turn, unless it gave something and may give more            |
-| of the leader | served                    | EndRead; with max_wait_ms it is asked again                              |
+| of the leader | served                    | EndRead; with max_wait_ms it is asked again, and if it fell short of     |
+|               |                           | what was committed, until time is over: RaiseError                       |
 | of any        | failed: CorruptLog        | once more, and the broker is to look at the checksums first              |
 | of the leader | failed: what may pass     | ReportRoute and Pause, then another try until time is over               |
 | of the leader | failed: what does not     | RaiseError. Retention that was faster than a named start: FindStart      |
@@ -150,7 +151,11 @@ Instruction = (
 
 
 class PartitionRead:
-    def __init__(self, asked: ReadTicket, prefer: Preference, *, patience_s: float, now_s: float) -> None:
+    def __init__(
+        self, asked: ReadTicket, prefer: Preference, *, patience_s: float, now_s: float, whole: bool = False
+    ) -> None:
+        """whole: everything up to the ticket's end was committed once, so that a read which ends before is no end."""
+        self._whole = whole
         self._asked = asked
         self._prefer = prefer
         self._patience_s = patience_s
@@ -320,10 +325,27 @@ class PartitionRead:
             self.failed(self._gap(self._question_at.offset), now_s)
         elif self._replica is not None:
             self._leave_replica(now_s, may_give_more=self.ticket.max_wait_ms > 0)
+        elif self._whole and not self._is_beyond(self.place.offset):
+            self._fell_short(now_s)
         else:
             self._leave_leader()
             self._renew(now_s)
             self._is_over = not self.ticket.max_wait_ms
+
+    def _fell_short(self, now_s: float) -> None:
+        """The leader may have been deposed, and not know it; if not, records are gone."""
+        asked = self.ticket
+        gone = LogTruncated(
+            f"{asked.topic}-{asked.partition}: all below offset {asked.to} was committed, and its leader has it up to "
+            f"{self.place.offset} only: an unclean election has lost the rest, or the partition was removed and added "
+            "again"
+        )
+        left_s = self.left_s(now_s)
+        told = self._tries.add(gone, left_s)
+        if self._route is not None:
+            self._due.append(ReportRoute(self._route))
+        self._due.append(Pause(min(self._tries.back_off_s, left_s)) if left_s else RaiseError(told))
+        self._leave_leader()
 
     def _after_files(self, now_s: float) -> None:
         assert self._replica is not None, "they are its files"

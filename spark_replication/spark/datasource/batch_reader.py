@@ -8,12 +8,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange
 from spark_replication.model import AtTime, NamedOffset, Offset
-from spark_replication.spark.datasource.filters import EVERYTHING, Pushed, pushed
+from spark_replication.spark.datasource.filters import pushed
 from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import piece_bytes
 from spark_replication.spark.datasource.positions import Place, Position, place_of, refuse_other_topics, refuse_others
@@ -113,7 +114,7 @@ def _start(found: FoundRange) -> ReadPlace:
     return ReadPlace(found.start, found.start_epoch)
 
 
-def _within(wanted: Pushed, starts: Places, ends: Places) -> tuple[Places, Places]:
+def _within(wanted: Bounds, starts: Places, ends: Places) -> tuple[Places, Places]:
     if wanted.offset_end is not None:
         end = ReadPlace(wanted.offset_end)
         ends = {number: min(each, end, key=_offset) for number, each in ends.items()}

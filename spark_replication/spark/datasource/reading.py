@@ -4,25 +4,16 @@ costs Spark more than a few rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from spark_replication.client.producing.placing import PARTITION
-from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds
+from spark_replication.client.reading.log_batch import metadata_of
 from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.topic import Topic
-from spark_replication.spark.datasource.types import (
-    LEADER_EPOCH,
-    METADATA,
-    OFFSET,
-    TIMESTAMP,
-    TOPIC,
-    as_schema,
-)
+from spark_replication.spark.datasource.types import as_schema
 
 JOINED_ROWS = 64 << 10
 JOINED_BYTES = 4 << 20
@@ -37,7 +28,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     #: Which columns are METADATA's.
     metadata: tuple[str, ...] = ()
-    pushed: Pushed = EVERYTHING
+    pushed: Bounds = EVERYTHING
 
 
 def rows_of(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -50,22 +41,9 @@ def _batches(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schem
     for each in ranges:
         for found in topic.read(each, rows.columns, topic_id=rows.topic_id):
             if rows.pushed.has_time(found.timestamp):
-                told = _told(found, topic.name, each.partition, rows.metadata)
+                told = metadata_of(found, rows.metadata)
                 columns = [told[name] if name in told else found.batch.column(name) for name in schema.names]
                 yield as_schema(columns, schema)
-
-
-def _told(found: LogBatch, topic: str, partition: int, names: Collection[str]) -> dict[str, pa.Array]:
-    """Columns of METADATA by name."""
-    same = {TOPIC: topic, PARTITION: partition, TIMESTAMP: found.timestamp * 1_000, LEADER_EPOCH: found.leader_epoch}
-    columns = {
-        name: pa.repeat(pa.scalar(value, METADATA.field(name).type), found.batch.num_rows)
-        for name, value in same.items()
-        if name in names
-    }
-    if OFFSET in names:
-        columns[OFFSET] = pa.array(np.arange(found.base_offset, found.last_offset + 1))
-    return columns
 
 
 def _joined(found: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
-from spark_replication.client.producing.placing import PARTITION
 from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.records import PARTITION
 from spark_replication.spark.datasource.types import as_schema, spark_schema
 from spark_replication.storage.format.batches import topic_schema
 

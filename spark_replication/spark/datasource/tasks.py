@@ -9,16 +9,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds
+from spark_replication.client.reading.log_batch import METADATA, TOPIC
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange
-from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import Range, in_tasks, piece_bytes, pieces_of
 from spark_replication.spark.datasource.reading import Rows, rows_of
 from spark_replication.spark.datasource.topic import Topic
-from spark_replication.spark.datasource.types import METADATA, TOPIC, arrow_schema, spark_schema
+from spark_replication.spark.datasource.types import arrow_schema, spark_schema
 from spark_replication.storage.format.batches import projected, topic_schema
 
 
@@ -74,7 +75,7 @@ def _difference(one: StructType, other: StructType, name: str, other_name: str) 
     return f"column {more[0]!r} is in {other_name} alone" if more else None
 
 
-def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, pushed: Pushed = EVERYTHING) -> Rows:
+def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, pushed: Bounds = EVERYTHING) -> Rows:
     """What is wanted of the topic's rows, by the schema that Spark wants. Raises InvalidRequest, which names a column
     that was asked for and is not there."""
     there = projected(_arrow_columns(found), options.columns)

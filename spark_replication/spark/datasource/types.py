@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from spark_replication.client.producing.placing import PARTITION
+from spark_replication.client.reading.log_batch import METADATA
 from spark_replication.errors import InvalidRequest
 
 #: Types that Spark lacks, and for each a type that holds all of its values.
@@ -23,19 +23,6 @@ _HELD_BY = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-
-TOPIC, OFFSET, TIMESTAMP, LEADER_EPOCH = "_topic", "_offset", "_timestamp", "_leader_epoch"
-_UTC_TIME = pa.timestamp("us", tz="UTC")
-#: The columns that includeMetadata adds after the topic's own.
-METADATA = pa.schema(
-    [
-        pa.field(TOPIC, pa.string(), nullable=False),
-        pa.field(PARTITION, pa.int32(), nullable=False),
-        pa.field(OFFSET, pa.int64(), nullable=False),
-        pa.field(TIMESTAMP, _UTC_TIME, nullable=False),
-        pa.field(LEADER_EPOCH, pa.int32(), nullable=False),
-    ]
-)
 
 
 def spark_schema(topic: str, columns: pa.Schema, metadata: Sequence[str] = ()) -> StructType:

@@ -27,12 +27,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_replication.client.producing.placing import PARTITION, Placing
+from spark_replication.client.producing.placing import Placing
 from spark_replication.client.producing.producer import Producer
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.repeating import Append, FirstTry, Known, Partitions, Runs, placements
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
+from spark_replication.messages.records import PARTITION
 from spark_replication.spark.datasource.appends import (
     APPEND_BYTES,
     WriteName,

@@ -66,6 +66,30 @@ def check_contiguous(found: list[LogBatch]) -> None:
         assert batch.batch.column(0).to_pylist() == list(range(batch.base_offset, batch.last_offset + 1))
 
 
+def test_a_batch_is_one_for_whatever_takes_arrow(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 1)
+    (found,) = reader.read("orders", 0)
+    assert pa.record_batch(found).equals(found.batch)
+
+
+def test_the_whole_of_what_was_committed_is_read_or_an_error(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 4)
+    log = cluster.log()
+    log.leads_up_to = 6
+    assert numbers(list(reader.read("orders", 0, stop=12))) == list(range(6)), "as much as there is"
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(lambda: numbers(list(reader.read("orders", 0, stop=12, whole=True))))
+        assert not reading.done()
+        log.leads_up_to = None
+        assert reading.result(WAIT_S) == list(range(12))
+    with Reader(cluster.bootstrap, deadline_ms=300) as soon:
+        log.leads_up_to = 6
+        with pytest.raises(LogTruncated, match="all below offset 12 was committed, and its leader has it up to 6 only"):
+            list(soon.read("orders", 0, stop=12, whole=True))
+    with pytest.raises(InvalidRequest, match="whole=True without a stop"):
+        reader.read("orders", 0, whole=True)
+
+
 def test_it_reads_to_the_high_watermark(cluster: FakeCluster, reader: Reader) -> None:
     write(cluster, 4)
     found = list(reader.read("orders", 0))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spark_replication as sr
@@ -21,8 +22,9 @@ from spark_replication.admin.notebook.frames import (
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize, ReplicaSizes
+from spark_replication.messages.records import BatchMetadata
 from tests.unit.admin.notebook.described import event
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import SCHEMA, FakeCluster
 
 WITHOUT = """
 import sys
@@ -71,6 +73,13 @@ def test_tables_have_their_columns(cluster: FakeCluster, connected: ConnectedClu
         "ms": 40,
         "in_sync": True,
     }
+
+
+def test_a_topic_is_a_table(cluster: FakeCluster, connected: ConnectedCluster) -> None:
+    batch = pa.record_batch([pa.array([1, 2, 3])], schema=SCHEMA)
+    cluster.log().append(batch, BatchMetadata(producer=9, sequence=0))
+    found = connected.topic("orders", where=[("number", ">", 1)], columns=["number", "_offset"])
+    assert found.to_arrow().to_pydict() == {"number": [2, 3], "_offset": [1, 2]}
 
 
 def test_a_topic_that_is_not_there_is_an_error(connected: ConnectedCluster) -> None:

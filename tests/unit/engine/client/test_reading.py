@@ -314,6 +314,31 @@ def test_a_read_ends_where_its_leader_has_no_more_unless_it_waits(max_wait_ms: i
     assert read.left_s(8.0) == PATIENCE_S
 
 
+def test_a_read_of_what_was_committed_ends_only_with_all_of_it() -> None:
+    """A leader that has less may have been deposed: another is asked, until records must be gone."""
+    ticket = asked(to=9)
+    read = PartitionRead(ticket, "leader", patience_s=PATIENCE_S, now_s=0.0, whole=True)
+    at_leader(read)
+    gives(read, 3, 5, now_s=1.0)
+    read.served(1.0)
+    assert does(read, 2) == [ReportRoute(ROUTE), Pause(BACK_OFF_FIRST_S)]
+    assert at_leader(read).ticket == asked(from_offset=6, last_epoch=4, to=9)
+    read.served(1.0 + PATIENCE_S)
+    assert read.next() == ReportRoute(ROUTE)
+    (failed,) = does(read)
+    assert isinstance(failed, RaiseError)
+    assert isinstance(failed.error, LogTruncated)
+    assert "orders-1: all below offset 9 was committed, and its leader has it up to 6 only" in failed.error.message
+
+
+def test_a_read_of_what_was_committed_ends_once_it_has_all_of_it() -> None:
+    read = PartitionRead(asked(to=6), "leader", patience_s=PATIENCE_S, now_s=0.0, whole=True)
+    at_leader(read)
+    gives(read, 3, 5)
+    read.served(0.0)
+    assert read.next() == EndRead()
+
+
 def test_what_the_leader_gives_begins_the_time_anew() -> None:
     read, error = begun(), BrokerNotAvailable("gone")
     at_leader(read)

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from pyspark.sql.types import StructType
 
 from spark_replication.client.producing.placing import Placing
+from spark_replication.client.reading.log_batch import METADATA
 from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.model import TopicConfig
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.spark.datasource.tasks import rows_wanted, topic_columns
-from spark_replication.spark.datasource.types import METADATA, arrow_schema, as_schema, spark_schema
+from spark_replication.spark.datasource.types import arrow_schema, as_schema, spark_schema
 from spark_replication.storage.format.batches import schema_to_bytes
 
 COLUMNS = pa.schema(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
+from spark_replication.client.reading.bounds import Bounds
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.ranges import Found
 from spark_replication.client.reading.reader import Reader
@@ -28,7 +29,6 @@ from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.spark.datasource import topic
 from spark_replication.spark.datasource.batch_reader import BatchReader
-from spark_replication.spark.datasource.filters import Pushed
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.stream_reader import StreamReader
 from spark_replication.spark.datasource.tasks import Task
@@ -248,7 +248,7 @@ def test_a_batch_of_so_many_tasks_asks_for_no_pieces_before_their_size_is_known(
 def test_a_batch_has_just_the_offsets_that_spark_asks_for(cluster: FakeCluster) -> None:
     fill(cluster, 0, batches=4, rows=3)
     reader = BatchReader(options(cluster), COLUMNS)
-    reader._pushed = Pushed(offset_start=5, offset_end=8)
+    reader._pushed = Bounds(offset_start=5, offset_end=8)
     assert rows(reader, reader.partitions()) == [5, 6, 7]
 
 

@@ -1,0 +1,334 @@
+"""A topic as a table: `sr.topic("orders", bootstrap)`, for whatever takes Arrow.
+
+Each use reads what is committed at that moment: the ends of all partitions are asked once, and all rows up to there are
+given, or an error. Rows come partition by partition, each in its order. What nobody asks for does not cross the wire:
+neither columns, nor rows that conditions on _partition, _offset and _timestamp leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds, Comparison, both, bounds
+from spark_replication.client.reading.log_batch import METADATA, OFFSET, TIMESTAMP, LogBatch, metadata_of
+from spark_replication.client.reading.reader import DEADLINE_MS, Reader
+from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.read_start import ReadPlace, time_in_ms
+from spark_replication.engine.client.reading import Preference
+from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
+from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.ranges import WantedRange
+from spark_replication.model import Offset
+from spark_replication.process.extras import importing_for
+from spark_replication.storage.format.batches import topic_schema
+from spark_replication.transport.security.security import Security
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+#: A column of the topic, or of METADATA; how it compares; with what.
+Condition = tuple[str, str, Any]
+SHOWN = tuple(METADATA.names)
+#: Bounds tell how each of these is asked for.
+BOUNDING: Mapping[str, Comparison] = {"=": "==", "==": "==", "in": "in", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    columns: tuple[str, ...] | None
+    since_ms: int | None
+    where: tuple[Condition, ...]
+
+
+class _Range(NamedTuple):
+    """The rows of a partition from `start` on, up to `end`: all of them are committed."""
+
+    partition: int
+    start: ReadPlace
+    end: Offset
+
+
+class _Plan(NamedTuple):
+    topic: TopicMetadata
+    #: What is given.
+    schema: pa.Schema
+    #: Columns of the topic that are read: those that are given, and those that conditions look at.
+    read: tuple[str, ...]
+    bounds: Bounds
+    #: What is left to be looked at row by row.
+    filter: pc.Expression | None
+    ranges: list[_Range]
+
+
+def topic(
+    name: str,
+    bootstrap: str,
+    *,
+    columns: Sequence[str] | None = None,
+    since: datetime | int | None = None,
+    where: Sequence[Condition] = (),
+    security: Security | Mapping[str, Any] | None = None,
+    prefer: Preference = "leader",
+    deadline_ms: int = DEADLINE_MS,
+) -> TopicRows:
+    """The rows of a topic, as a table. Nothing is asked of the cluster yet.
+
+    - `columns`: the topic's own if None. What says where a row lies are columns, too: _topic, _partition, _offset,
+      _timestamp, _leader_epoch.
+    - `since`: a datetime with a time zone, or ms since 1970. Rows of batches that were appended before are left out.
+    - `where`: conditions that all have to hold, as ("amount", ">", 5) or ("_partition", "in", [0, 1]). They compare by
+      =, !=, <, <=, >, >=, in and not in.
+    - the others: as Reader's.
+    """
+    reader = Reader(bootstrap, security=security, prefer=prefer, deadline_ms=deadline_ms)
+    since_ms = None if since is None else time_in_ms(since)
+    told = None if columns is None else tuple(columns)
+    return TopicRows(name, reader, _Asked(columns=told, since_ms=since_ms, where=_conditions(where)))
+
+
+class TopicRows:
+    """See topic(). pyarrow, polars, DuckDB and whoever else knows Arrow's C stream take it as it is."""
+
+    def __init__(self, name: str, reader: Reader, asked: _Asked) -> None:
+        self.name = name
+        self._reader = reader
+        self._asked = asked
+
+    def __repr__(self) -> str:
+        return f"<rows of topic {self.name}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are given, as the topic is now."""
+        return self._schema(self._reader.topic(self.name))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows batch by batch: they take no more memory than a few of these."""
+        return self._given(self._planned())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        return self.to_reader().read_all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        with importing_for("to_pandas()"):
+            return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        with importing_for("to_polars()"):
+            import polars as pl
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame), "a table becomes a frame"
+        return frame
+
+    def lazy(self) -> pl.LazyFrame:
+        """A frame of polars that reads once it is collected, and only the columns that are used then. It has those that
+        say where a row lies, too, unless `columns` leaves them out."""
+        with importing_for("lazy()"):
+            import polars as pl
+            from polars.io.plugins import register_io_source
+        all_of_it = self if self._asked.columns is not None else self._with(columns=(*self.schema.names, *SHOWN))
+
+        def source(
+            with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
+        ) -> Iterator[pl.DataFrame]:
+            left = n_rows
+            chosen = all_of_it if with_columns is None else all_of_it._with(columns=tuple(with_columns))
+            for batch in chosen.to_reader():
+                frame = pl.from_arrow(batch)
+                assert isinstance(frame, pl.DataFrame), "a batch becomes a frame"
+                if predicate is not None:
+                    frame = frame.filter(predicate)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= len(frame)
+                yield frame
+                if left == 0:
+                    return
+
+        empty = pl.from_arrow(all_of_it.schema.empty_table())
+        assert isinstance(empty, pl.DataFrame), "a table becomes a frame"
+        return register_io_source(source, schema=empty.schema)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """A relation, which can be read once: it takes the rows as they come."""
+        with importing_for("to_duckdb()"):
+            import duckdb
+        return (connection or duckdb.connect()).from_arrow(self.to_reader())
+
+    def head(self, count: int = 10) -> pa.Table:
+        """The first rows of the first partitions."""
+        plan, found, left = self._planned(), [], count
+        for batch in chain.from_iterable(self._batches(plan, each) for each in plan.ranges):
+            found.append(batch.slice(0, left))
+            left -= len(found[-1])
+            if left <= 0:
+                break
+        return pa.Table.from_batches(found, plan.schema).slice(0, count)
+
+    def tail(self, count: int = 10) -> pa.Table:
+        """The rows that were appended last, the newest at the end. The last ones of each partition are looked at; all
+        rows if conditions are on the topic's own columns, or on times."""
+        names = self.schema.names
+        seen = self._with(columns=(*names, *(name for name in SHOWN if name not in names)))
+        plan = seen._planned()
+        if plan.filter is None and (plan.bounds.time_start_us, plan.bounds.time_end_us) == (None, None):
+            last = [each._replace(start=_from(each, each.end - count)) for each in plan.ranges]
+            plan = plan._replace(ranges=last)
+        newest = self._given(plan, plan.schema).read_all().sort_by([(TIMESTAMP, "ascending"), (OFFSET, "ascending")])
+        return newest.slice(max(0, len(newest) - count)).select(names)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> TopicRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # How it is read
+
+    def _with(self, *, columns: tuple[str, ...]) -> TopicRows:
+        return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, columns=columns))
+
+    def _schema(self, found: TopicMetadata) -> pa.Schema:
+        own = topic_schema(found.config).newest
+        names = own.names if self._asked.columns is None else self._asked.columns
+        return pa.schema([self._field(own, name) for name in names])
+
+    def _field(self, own: pa.Schema, name: str) -> pa.Field:
+        if name in own.names:  # a topic may have a column of such a name
+            return own.field(name)
+        if name in SHOWN:
+            return METADATA.field(name)
+        raise InvalidRequest(
+            f"{self.name} has no column {name!r}, it has {', '.join([*own.names, *SHOWN])}: name these"
+        )
+
+    def _planned(self) -> _Plan:
+        found = self._reader.topic(self.name)
+        own, schema = topic_schema(found.config).newest, self._schema(found)
+        within, left = EVERYTHING, []
+        if self._asked.since_ms is not None:
+            within = Bounds(time_start_us=self._asked.since_ms * 1_000)
+        for column, comparison, value in self._asked.where:
+            field = self._field(own, column)
+            taken = None
+            if column not in own.names and comparison in BOUNDING:
+                taken = bounds(column, BOUNDING[comparison], value)
+            if taken is None:
+                left.append(_expression(field, comparison, value))
+            else:
+                within = both(within, taken)
+        looked_at = {column for column, *_ in self._asked.where}
+        names = [name for name in own.names if name in schema.names or name in looked_at]
+        return _Plan(
+            topic=found,
+            schema=schema,
+            read=tuple(names or own.names[:1]),  # else nobody says how many rows there are
+            bounds=within,
+            filter=reduce(lambda one, other: one & other, left) if left else None,
+            ranges=self._ranges(found, within),
+        )
+
+    def _ranges(self, found: TopicMetadata, within: Bounds) -> list[_Range]:
+        wanted = [
+            WantedRange(topic=self.name, partition=number, start="earliest", from_time=within.time_start_ms)
+            for number in found.numbers
+            if within.has_partition(number)
+        ]
+        told = self._reader.ranges(wanted) if wanted else {}
+        if any(each.topic_id != found.topic_id for each in told.values()):
+            raise UnknownTopicOrPartition(f"{self.name} has just been made again: read it anew")
+        ranges = []
+        for each in sorted(told.values(), key=lambda each: each.partition):
+            end = each.end if within.offset_end is None else min(each.end, within.offset_end)
+            whole = _Range(each.partition, ReadPlace(each.start, each.start_epoch), end)
+            ranges.append(whole._replace(start=_from(whole, within.offset_start)))
+        return [each for each in ranges if each.start.offset < each.end]
+
+    def _given(self, plan: _Plan, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+        batches = chain.from_iterable(self._batches(plan, each) for each in plan.ranges)
+        return pa.RecordBatchReader.from_batches(schema or plan.schema, batches)
+
+    def _batches(self, plan: _Plan, wanted: _Range) -> Iterator[pa.RecordBatch]:
+        start = wanted.start
+        found = self._reader.read(
+            self.name,
+            wanted.partition,
+            start.offset,
+            wanted.end,
+            columns=plan.read,
+            topic_id=plan.topic.topic_id,
+            last_epoch=None if start.last_epoch == NO_EPOCH else start.last_epoch,
+            whole=True,
+        )
+        try:
+            for each in found:
+                if plan.bounds.has_time(each.timestamp):
+                    yield self._shown(plan, each)
+        except OffsetOutOfRange as error:
+            raise type(error)(f"{error.message}. {self.name} was to be read up to there: read it anew") from error
+
+    def _shown(self, plan: _Plan, found: LogBatch) -> pa.RecordBatch:
+        names = {name for name, *_ in self._asked.where} | set(plan.schema.names)
+        own = set(plan.read)
+        told = metadata_of(found, names - own)
+        batch = pa.RecordBatch.from_arrays(
+            [*(found.batch.column(name) for name in plan.read), *told.values()], names=[*plan.read, *told]
+        )
+        if plan.filter is not None:
+            batch = batch.filter(plan.filter)
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in plan.schema.names], schema=plan.schema)
+
+
+def _from(whole: _Range, offset: Offset) -> ReadPlace:
+    """Where a read of this range begins that wants nothing below the offset."""
+    return whole.start if offset <= whole.start.offset else ReadPlace(offset)
+
+
+def _conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
+    for each in where:
+        if not (isinstance(each, tuple) and len(each) == 3 and each[1] in _COMPARED):
+            raise InvalidRequest(
+                f'{each!r} is no condition: it is as ("amount", ">", 5), and compares by {", ".join(_COMPARED)}'
+            )
+    return tuple(where)
+
+
+_COMPARED = {
+    "=": pc.equal,
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "in": None,
+    "not in": None,
+}
+
+
+def _expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
+    column = pc.field(field.name)
+    try:
+        if comparison in ("in", "not in"):
+            found = column.isin(pa.array(list(value), field.type))
+            return found if comparison == "in" else ~found
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC)
+        return _COMPARED[comparison](column, pa.scalar(value, field.type))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"{field.name} is {field.type}, and {value!r} is none: {error}") from error
