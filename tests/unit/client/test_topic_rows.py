@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -46,6 +44,9 @@ def filled(cluster: FakeCluster) -> FakeCluster:
 
 
 def test_each_way_gives_all_rows_that_are_committed(filled: FakeCluster) -> None:
+    import duckdb  # here and below: every worker would load it as it collects
+    import polars as pl
+
     every = [0, 1, 2, 3, 4, 5, 10, 11, 12]
     with rows_of(filled) as found:
         assert found.schema == SCHEMA
@@ -143,6 +144,8 @@ class Asked:
 
 
 def test_nothing_is_read_that_nobody_asks_for(filled: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
     asked = Asked(monkeypatch)
     rows_of(filled, where=[("_offset", ">", 3), ("_partition", "=", 0)]).to_arrow()
     assert asked.reads == [(0, 4, 6, (NUMBERS,))]
@@ -158,6 +161,8 @@ def test_nothing_is_read_that_nobody_asks_for(filled: FakeCluster, monkeypatch: 
 
 
 def test_a_frame_that_is_lazy_takes_its_conditions_and_its_limit(filled: FakeCluster) -> None:
+    import polars as pl
+
     lazy = rows_of(filled).lazy()
     assert lazy.filter(pl.col(NUMBERS) > 3).select(NUMBERS).collect()[NUMBERS].to_list() == [4, 5, 10, 11, 12]
     assert lazy.head(4).select(NUMBERS).collect()[NUMBERS].to_list() == [0, 1, 2, 3]
