@@ -8,7 +8,7 @@ neither columns, nor rows that conditions on _partition, _offset and _timestamp 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,7 +109,7 @@ class TopicRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns that are given, as the topic is now."""
-        return self._schema(self._reader.topic(self.name))
+        return self._schema(topic_schema(self._reader.topic(self.name).config).newest)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows batch by batch: they take no more memory than a few of these."""
@@ -138,7 +138,7 @@ class TopicRows:
         with importing_for("lazy()"):
             import polars as pl
             from polars.io.plugins import register_io_source
-        all_of_it = self if self._asked.columns is not None else self._with(columns=(*self.schema.names, *SHOWN))
+        all_of_it = self if self._asked.columns is not None else self._with_all(self.schema.names)
 
         def source(
             with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
@@ -170,23 +170,23 @@ class TopicRows:
     def head(self, count: int = 10) -> pa.Table:
         """The first rows of the first partitions."""
         plan, found, left = self._planned(), [], count
-        for batch in chain.from_iterable(self._batches(plan, each) for each in plan.ranges):
+        for batch in self._batches(plan):
             found.append(batch.slice(0, left))
             left -= len(found[-1])
             if left <= 0:
                 break
-        return pa.Table.from_batches(found, plan.schema).slice(0, count)
+        return pa.Table.from_batches(found, plan.schema)
 
     def tail(self, count: int = 10) -> pa.Table:
         """The rows that were appended last, the newest at the end. The last ones of each partition are looked at; all
         rows if conditions are on the topic's own columns, or on times."""
         names = self.schema.names
-        seen = self._with(columns=(*names, *(name for name in SHOWN if name not in names)))
+        seen = self._with_all(names)
         plan = seen._planned()
         if plan.filter is None and (plan.bounds.time_start_us, plan.bounds.time_end_us) == (None, None):
             last = [each._replace(start=_from(each, each.end - count)) for each in plan.ranges]
             plan = plan._replace(ranges=last)
-        newest = self._given(plan, plan.schema).read_all().sort_by([(TIMESTAMP, "ascending"), (OFFSET, "ascending")])
+        newest = seen._given(plan).read_all().sort_by([(TIMESTAMP, "ascending"), (OFFSET, "ascending")])
         return newest.slice(max(0, len(newest) - count)).select(names)
 
     def close(self) -> None:
@@ -203,8 +203,11 @@ class TopicRows:
     def _with(self, *, columns: tuple[str, ...]) -> TopicRows:
         return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, columns=columns))
 
-    def _schema(self, found: TopicMetadata) -> pa.Schema:
-        own = topic_schema(found.config).newest
+    def _with_all(self, names: Sequence[str]) -> TopicRows:
+        """These columns, and all that say where a row lies. A topic may have one of such a name."""
+        return self._with(columns=(*names, *(name for name in SHOWN if name not in names)))
+
+    def _schema(self, own: pa.Schema) -> pa.Schema:
         names = own.names if self._asked.columns is None else self._asked.columns
         return pa.schema([self._field(own, name) for name in names])
 
@@ -219,7 +222,8 @@ class TopicRows:
 
     def _planned(self) -> _Plan:
         found = self._reader.topic(self.name)
-        own, schema = topic_schema(found.config).newest, self._schema(found)
+        own = topic_schema(found.config).newest
+        schema = self._schema(own)
         within, left = EVERYTHING, []
         if self._asked.since_ms is not None:
             within = Bounds(time_start_us=self._asked.since_ms * 1_000)
@@ -259,11 +263,13 @@ class TopicRows:
             ranges.append(whole._replace(start=_from(whole, within.offset_start)))
         return [each for each in ranges if each.start.offset < each.end]
 
-    def _given(self, plan: _Plan, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-        batches = chain.from_iterable(self._batches(plan, each) for each in plan.ranges)
-        return pa.RecordBatchReader.from_batches(schema or plan.schema, batches)
+    def _given(self, plan: _Plan) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(plan.schema, self._batches(plan))
 
-    def _batches(self, plan: _Plan, wanted: _Range) -> Iterator[pa.RecordBatch]:
+    def _batches(self, plan: _Plan) -> Iterator[pa.RecordBatch]:
+        return chain.from_iterable(self._range(plan, each) for each in plan.ranges)
+
+    def _range(self, plan: _Plan, wanted: _Range) -> Iterator[pa.RecordBatch]:
         start = wanted.start
         found = self._reader.read(
             self.name,
@@ -305,6 +311,8 @@ def _conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
             raise InvalidRequest(
                 f'{each!r} is no condition: it is as ("amount", ">", 5), and compares by {", ".join(_COMPARED)}'
             )
+        if each[1] in ("in", "not in") and not isinstance(each[2], list | tuple | set | frozenset | range):
+            raise InvalidRequest(f"{each!r} names no values to be {each[1]}: give a list of them")
     return tuple(where)
 
 
@@ -323,12 +331,21 @@ _COMPARED = {
 
 def _expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
     column = pc.field(field.name)
+    for each in value if comparison in ("in", "not in") else (value,):
+        _require_time(field, each)
     try:
         if comparison in ("in", "not in"):
             found = column.isin(pa.array(list(value), field.type))
             return found if comparison == "in" else ~found
-        if isinstance(value, datetime) and value.tzinfo is not None:
-            value = value.astimezone(UTC)
         return _COMPARED[comparison](column, pa.scalar(value, field.type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"{field.name} is {field.type}, and {value!r} is none: {error}") from error
+
+
+def _require_time(field: pa.Field, value: Any) -> None:
+    """Arrow would take a number for any unit, and a time without a zone for one of UTC."""
+    if not pa.types.is_timestamp(field.type) or value is None:
+        return
+    if not isinstance(value, datetime) or (field.type.tz is not None and value.tzinfo is None):
+        zone = "" if field.type.tz is None else " with a time zone"
+        raise InvalidRequest(f"{field.name} is a time, and {value!r} is none: give a datetime{zone}")

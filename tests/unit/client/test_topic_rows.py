@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_replication.client.reading import topic_rows
+from spark_replication.client.reading.log_batch import METADATA
 from spark_replication.client.reading.reader import Reader
 from spark_replication.client.reading.topic_rows import Condition, TopicRows, topic
 from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
@@ -170,6 +172,14 @@ def test_a_frame_that_is_lazy_takes_its_conditions_and_its_limit(filled: FakeClu
     assert lazy.group_by("_partition").len().sort("_partition").collect()["len"].to_list() == [6, 3]
 
 
+def test_a_column_of_the_topics_own_is_there_once_whatever_its_name(
+    filled: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_rows, "SHOWN", (NUMBERS, *topic_rows.SHOWN))
+    assert rows_of(filled).lazy().collect().columns == [NUMBERS, *METADATA.names]
+    assert rows_of(filled).tail(1)[NUMBERS].to_pylist() == [5]
+
+
 def test_what_was_committed_and_is_gone_is_an_error_and_never_fewer_rows(filled: FakeCluster) -> None:
     reading = rows_of(filled).to_reader()
     filled.logs[TopicPartition("orders", 2)].leads_up_to = 1
@@ -193,6 +203,11 @@ def test_what_retention_removes_before_it_is_read_is_an_error(filled: FakeCluste
         ({"where": [(NUMBERS, ">", "many")]}, "number is int64, and 'many' is none"),
         ({"where": [(NUMBERS, "like", "1%")]}, "is no condition"),
         ({"where": ["number > 3"]}, "is no condition"),
+        ({"where": [("_partition", "in", 3)]}, "names no values to be in"),
+        ({"where": [(NUMBERS, "not in", "12")]}, "names no values to be not in"),
+        ({"where": [("_timestamp", ">", 1_500)]}, "_timestamp is a time, and 1500 is none: give a datetime with a"),
+        ({"where": [("_timestamp", "!=", datetime(2026, 1, 1))]}, "give a datetime with a time zone"),
+        ({"where": [("_timestamp", "in", [1_500])]}, "give a datetime with a time zone"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_in_a_sentence(filled: FakeCluster, given: Any, why: str) -> None:
