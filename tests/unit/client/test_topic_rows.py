@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.client.reading import topic_rows
 from spark_replication.client.reading.log_batch import METADATA
 from spark_replication.client.reading.reader import Reader
 from spark_replication.client.reading.topic_rows import Condition, TopicRows, topic
-from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
+from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from tests.unit.client.fake_cluster import SCHEMA, FakeCluster, FakeLog
@@ -185,6 +186,20 @@ def test_what_was_committed_and_is_gone_is_an_error_and_never_fewer_rows(filled:
     filled.logs[TopicPartition("orders", 2)].leads_up_to = 1
     with pytest.raises(LogTruncated, match="orders-2: all below offset 3 was committed"):
         reading.read_all()
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_an_error(filled: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are others, at the same offsets."""
+    ranges = Reader.ranges
+    monkeypatch.setattr(
+        Reader,
+        "ranges",
+        lambda reader, wanted: {
+            name: replace(each, topic_id="another") for name, each in ranges(reader, wanted).items()
+        },
+    )
+    with pytest.raises(UnknownTopicOrPartition, match="orders has just been made again: read it anew"):
+        rows_of(filled).to_arrow()
 
 
 def test_what_retention_removes_before_it_is_read_is_an_error(filled: FakeCluster) -> None:

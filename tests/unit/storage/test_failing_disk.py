@@ -97,6 +97,25 @@ def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(
     assert (follower.epochs, follower.log_end) == (leader.epochs, 4)
 
 
+@pytest.mark.parametrize("ending", [DATA, INDEX])
+def test_a_follower_says_so_whose_disk_makes_no_segment(
+    open_log: Open, tmp_path: Path, files: FailingFiles, ending: str
+) -> None:
+    """An error that its broker does not expect would end it."""
+    leader, follower = open_log(), open_log("follower", files=files)
+    leader.begin_epoch(0)
+    append(leader)
+    records = read(leader, 0, bytes_max=1, end=2)
+    assert records is not None
+    files.refuse("create", ending)
+    with pytest.raises(StorageFailed, match="Free space or repair the disk"):
+        follower.append_slice(records)
+    assert follower.log_end == 0
+    files.heal()
+    follower.append_slice(records)
+    assert read_rows(follower) == [0, 1]
+
+
 def test_a_disk_that_refuses_the_cut_as_well_takes_nothing_until_it_has_taken_that(
     open_log: Open, files: FailingFiles
 ) -> None:
