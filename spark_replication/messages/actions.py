@@ -91,6 +91,8 @@ class Action(NamedTuple, Generic[Asked, Told]):
     needs: Callable[[Asked], Iterable[Need]] | None
     #: What of the answer is told to an asker that may not see all topics.
     seen: Callable[[Told, Sees], Told] = lambda told, _sees: told
+    #: It changes nothing: whoever got no answer is as before.
+    only_asks: bool = False
 
 
 # Needs. Whoever gives orders to brokers, or takes their place, can lose what was acknowledged: cluster_action.
@@ -147,24 +149,32 @@ def _seen_sizes(told: ReplicaSizes, sees: Sees) -> ReplicaSizes:
 # Served by every broker and by the controller.
 INTRODUCE = Action("introduce", Introduce, Challenge, None)
 PROVE = Action("prove", Prove, Admission, None)
-METADATA = Action("metadata", GetMetadata, Metadata, lambda asked: _described(asked.topics), _seen_metadata)
+METADATA = Action(
+    "metadata", GetMetadata, Metadata, lambda asked: _described(asked.topics), _seen_metadata, only_asks=True
+)
 # Whoever answers leaves out what may not be seen, before it makes pages of the rest.
-DESCRIBE_TOPICS = Action("describe_topics", DescribeTopics, TopicPage, lambda asked: _described(asked.topics))
-METRICS = Action("metrics", GetMetrics, MetricsText, _of_cluster("describe"))
-DESCRIBE_SETTINGS = Action("describe_settings", DescribeSettings, ToldSettings, _of_settings_in_force)
-DESCRIBE_TOKENS = Action("describe_tokens", DescribeTokens, KnownTokens, _of_cluster("describe"))
+DESCRIBE_TOPICS = Action(
+    "describe_topics", DescribeTopics, TopicPage, lambda asked: _described(asked.topics), only_asks=True
+)
+METRICS = Action("metrics", GetMetrics, MetricsText, _of_cluster("describe"), only_asks=True)
+DESCRIBE_SETTINGS = Action("describe_settings", DescribeSettings, ToldSettings, _of_settings_in_force, only_asks=True)
+DESCRIBE_TOKENS = Action("describe_tokens", DescribeTokens, KnownTokens, _of_cluster("describe"), only_asks=True)
 
 # Served by brokers.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId, _nothing)
-DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges, _of_ranges)
-DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes, _of_replicas, _seen_sizes)
+DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges, _of_ranges, only_asks=True)
+DESCRIBE_REPLICAS = Action(
+    "describe_replicas", DescribeReplicas, ReplicaSizes, _of_replicas, _seen_sizes, only_asks=True
+)
 RENEW_LEASE = Action("renew_lease", RenewLease, LeaseAnswer, _of_cluster("cluster_action"))
 SHUTDOWN = Action("shutdown", Shutdown, Done, _of_cluster("cluster_action"))
 LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer, _of_cluster("cluster_action"))
 UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, _of_cluster("cluster_action"))
 STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, _of_cluster("cluster_action"))
-COPY_BATCH = Action("copy_batch", CopyBatch, BatchCopy, _of_cluster("cluster_action"))
-GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"))
+COPY_BATCH = Action("copy_batch", CopyBatch, BatchCopy, _of_cluster("cluster_action"), only_asks=True)
+GET_REPLICA_LOG_INFO = Action(
+    "get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"), only_asks=True
+)
 
 # Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))
@@ -173,10 +183,10 @@ DISK_FAILED = Action("disk_failed", DiskFailed, Done, _of_cluster("cluster_actio
 DISK_DAMAGED = Action("disk_damaged", DiskDamaged, Done, _of_cluster("cluster_action"))
 GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alter"))
-DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"))
-DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"))
-DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"))
-DESCRIBE_QUOTAS = Action("describe_quotas", DescribeQuotas, ToldQuotas, _of_cluster("describe"))
+DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"), only_asks=True)
+DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"), only_asks=True)
+DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"), only_asks=True)
+DESCRIBE_QUOTAS = Action("describe_quotas", DescribeQuotas, ToldQuotas, _of_cluster("describe"), only_asks=True)
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)

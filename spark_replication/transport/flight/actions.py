@@ -334,7 +334,9 @@ def call(client: KnownClient, action: Action[Asked, Told], request: Asked, timeo
         options = flight.FlightCallOptions(timeout=max(0.001, deadline_s - time.monotonic()))
         answers = [result.body.to_pybytes() for result in client.do_action((action.name, to_json(request)), options)]
     except (flight.FlightError, pa.ArrowException, OSError) as error:
-        raise error_of_flight(error) from error
+        failed = error_of_flight(error)
+        failed.maybe_written = failed.maybe_written and not action.only_asks
+        raise failed from error
     if len(answers) != 1:
         raise InvalidRequest(f"{action.name} was answered with {len(answers)} messages, not with one")
     return from_json(answers[0], action.answer)

@@ -136,6 +136,13 @@ def test_no_answer_in_time(client: flight.FlightClient) -> None:
     assert caught.value.maybe_written
 
 
+def test_a_question_without_an_answer_has_changed_nothing(client: flight.FlightClient) -> None:
+    """So it does not hide why the calls before it failed (FailedTries)."""
+    with pytest.raises(RequestTimedOut) as caught:
+        call(client, HANG._replace(only_asks=True), InitProducer(), 50)
+    assert not caught.value.maybe_written
+
+
 def test_nobody_there() -> None:
     with NO_SECURITY.client("127.0.0.1:1") as client, pytest.raises(BrokerNotAvailable) as caught:
         call(client, HANG, InitProducer(), TIMEOUT_MS)
