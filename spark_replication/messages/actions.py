@@ -172,9 +172,7 @@ LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer, _of_clust
 UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, _of_cluster("cluster_action"))
 STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, _of_cluster("cluster_action"))
 COPY_BATCH = Action("copy_batch", CopyBatch, BatchCopy, _of_cluster("cluster_action"), only_asks=True)
-GET_REPLICA_LOG_INFO = Action(
-    "get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"), only_asks=True
-)
+GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"))
 
 # Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))
