@@ -32,7 +32,8 @@ from spark_replication.client.asking.descriptions import ClusterDescription, Top
 from spark_replication.client.asking.health import Health
 from spark_replication.client.asking.markup import Markup, joined, link, paragraph, styled, table
 from spark_replication.client.finding.bootstrap import DELTA, FORMS
-from spark_replication.client.reading.topic_rows import Condition, TopicRows, topic
+from spark_replication.client.reading.selection import Condition
+from spark_replication.client.reading.topic_rows import TopicRows, topic
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.core.moves.moves import BYTES_PER_SECOND
 from spark_replication.core.moves.planning import named_partition

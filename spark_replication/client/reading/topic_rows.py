@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from spark_replication.client.reading.bounds import EVERYTHING, Bounds, Comparison, both, bounds
-from spark_replication.client.reading.log_batch import METADATA, OFFSET, TIMESTAMP, LogBatch, metadata_of
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds
+from spark_replication.client.reading.log_batch import OFFSET, TIMESTAMP
 from spark_replication.client.reading.reader import DEADLINE_MS, Reader
+from spark_replication.client.reading.selection import (
+    SHOWN,
+    Condition,
+    RowsAsked,
+    Selection,
+    conditions,
+    schema_of,
+    selection,
+)
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.read_start import ReadPlace, time_in_ms
 from spark_replication.engine.client.reading import Preference
-from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
+from spark_replication.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.model import Offset
@@ -36,18 +43,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-#: A column of the topic, or of METADATA; how it compares; with what.
-Condition = tuple[str, str, Any]
-SHOWN = tuple(METADATA.names)
-#: Bounds tell how each of these is asked for.
-BOUNDING: Mapping[str, Comparison] = {"=": "==", "==": "==", "in": "in", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
-
-
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    columns: tuple[str, ...] | None
-    since_ms: int | None
-    where: tuple[Condition, ...]
-
 
 class _Range(NamedTuple):
     """The rows of a partition from `start` on, up to `end`: all of them are committed."""
@@ -59,13 +54,7 @@ class _Range(NamedTuple):
 
 class _Plan(NamedTuple):
     topic: TopicMetadata
-    #: What is given.
-    schema: pa.Schema
-    #: Columns of the topic that are read: those that are given, and those that conditions look at.
-    read: tuple[str, ...]
-    bounds: Bounds
-    #: What is left to be looked at row by row.
-    filter: pc.Expression | None
+    selected: Selection
     ranges: list[_Range]
 
 
@@ -90,15 +79,15 @@ def topic(
     - the others: as Reader's.
     """
     reader = Reader(bootstrap, security=security, prefer=prefer, deadline_ms=deadline_ms)
-    since_ms = None if since is None else time_in_ms(since)
+    within = EVERYTHING if since is None else Bounds(time_start_us=time_in_ms(since) * 1_000)
     told = None if columns is None else tuple(columns)
-    return TopicRows(name, reader, _Asked(columns=told, since_ms=since_ms, where=_conditions(where)))
+    return TopicRows(name, reader, RowsAsked(columns=told, within=within, where=conditions(where)))
 
 
 class TopicRows:
     """See topic(). pyarrow, polars, DuckDB and whoever else knows Arrow's C stream take it as it is."""
 
-    def __init__(self, name: str, reader: Reader, asked: _Asked) -> None:
+    def __init__(self, name: str, reader: Reader, asked: RowsAsked) -> None:
         self.name = name
         self._reader = reader
         self._asked = asked
@@ -109,7 +98,7 @@ class TopicRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns that are given, as the topic is now."""
-        return self._schema(topic_schema(self._reader.topic(self.name).config).newest)
+        return schema_of(self.name, topic_schema(self._reader.topic(self.name).config).newest, self._asked)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows batch by batch: they take no more memory than a few of these."""
@@ -175,7 +164,7 @@ class TopicRows:
             left -= len(found[-1])
             if left <= 0:
                 break
-        return pa.Table.from_batches(found, plan.schema)
+        return pa.Table.from_batches(found, plan.selected.schema)
 
     def tail(self, count: int = 10) -> pa.Table:
         """The rows that were appended last, the newest at the end. The last ones of each partition are looked at; all
@@ -183,7 +172,8 @@ class TopicRows:
         names = self.schema.names
         seen = self._with_all(names)
         plan = seen._planned()
-        if plan.filter is None and (plan.bounds.time_start_us, plan.bounds.time_end_us) == (None, None):
+        within = plan.selected.bounds
+        if plan.selected.filter is None and (within.time_start_us, within.time_end_us) == (None, None):
             last = [each._replace(start=_from(each, each.end - count)) for each in plan.ranges]
             plan = plan._replace(ranges=last)
         newest = seen._given(plan).read_all().sort_by([(TIMESTAMP, "ascending"), (OFFSET, "ascending")])
@@ -207,45 +197,10 @@ class TopicRows:
         """These columns, and all that say where a row lies. A topic may have one of such a name."""
         return self._with(columns=(*names, *(name for name in SHOWN if name not in names)))
 
-    def _schema(self, own: pa.Schema) -> pa.Schema:
-        names = own.names if self._asked.columns is None else self._asked.columns
-        return pa.schema([self._field(own, name) for name in names])
-
-    def _field(self, own: pa.Schema, name: str) -> pa.Field:
-        if name in own.names:  # a topic may have a column of such a name
-            return own.field(name)
-        if name in SHOWN:
-            return METADATA.field(name)
-        raise InvalidRequest(
-            f"{self.name} has no column {name!r}, it has {', '.join([*own.names, *SHOWN])}: name these"
-        )
-
     def _planned(self) -> _Plan:
         found = self._reader.topic(self.name)
-        own = topic_schema(found.config).newest
-        schema = self._schema(own)
-        within, left = EVERYTHING, []
-        if self._asked.since_ms is not None:
-            within = Bounds(time_start_us=self._asked.since_ms * 1_000)
-        for column, comparison, value in self._asked.where:
-            field = self._field(own, column)
-            taken = None
-            if column not in own.names and comparison in BOUNDING:
-                taken = bounds(column, BOUNDING[comparison], value)
-            if taken is None:
-                left.append(_expression(field, comparison, value))
-            else:
-                within = both(within, taken)
-        looked_at = {column for column, *_ in self._asked.where}
-        names = [name for name in own.names if name in schema.names or name in looked_at]
-        return _Plan(
-            topic=found,
-            schema=schema,
-            read=tuple(names or own.names[:1]),  # else nobody says how many rows there are
-            bounds=within,
-            filter=reduce(lambda one, other: one & other, left) if left else None,
-            ranges=self._ranges(found, within),
-        )
+        selected = selection(self.name, topic_schema(found.config).newest, self._asked)
+        return _Plan(found, selected, self._ranges(found, selected.bounds))
 
     def _ranges(self, found: TopicMetadata, within: Bounds) -> list[_Range]:
         wanted = [
@@ -264,7 +219,7 @@ class TopicRows:
         return [each for each in ranges if each.start.offset < each.end]
 
     def _given(self, plan: _Plan) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(plan.schema, self._batches(plan))
+        return pa.RecordBatchReader.from_batches(plan.selected.schema, self._batches(plan))
 
     def _batches(self, plan: _Plan) -> Iterator[pa.RecordBatch]:
         return chain.from_iterable(self._range(plan, each) for each in plan.ranges)
@@ -276,76 +231,18 @@ class TopicRows:
             wanted.partition,
             start.offset,
             wanted.end,
-            columns=plan.read,
+            columns=plan.selected.read,
             topic_id=plan.topic.topic_id,
             last_epoch=None if start.last_epoch == NO_EPOCH else start.last_epoch,
             whole=True,
         )
         try:
             for each in found:
-                if plan.bounds.has_time(each.timestamp):
-                    yield self._shown(plan, each)
+                yield plan.selected.rows(each)
         except OffsetOutOfRange as error:
             raise type(error)(f"{error.message}. {self.name} was to be read up to there: read it anew") from error
-
-    def _shown(self, plan: _Plan, found: LogBatch) -> pa.RecordBatch:
-        names = {name for name, *_ in self._asked.where} | set(plan.schema.names)
-        own = set(plan.read)
-        told = metadata_of(found, names - own)
-        batch = pa.RecordBatch.from_arrays(
-            [*(found.batch.column(name) for name in plan.read), *told.values()], names=[*plan.read, *told]
-        )
-        if plan.filter is not None:
-            batch = batch.filter(plan.filter)
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in plan.schema.names], schema=plan.schema)
 
 
 def _from(whole: _Range, offset: Offset) -> ReadPlace:
     """Where a read of this range begins that wants nothing below the offset."""
     return whole.start if offset <= whole.start.offset else ReadPlace(offset)
-
-
-def _conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
-    for each in where:
-        if not (isinstance(each, tuple) and len(each) == 3 and each[1] in _COMPARED):
-            raise InvalidRequest(
-                f'{each!r} is no condition: it is as ("amount", ">", 5), and compares by {", ".join(_COMPARED)}'
-            )
-        if each[1] in ("in", "not in") and not isinstance(each[2], list | tuple | set | frozenset | range):
-            raise InvalidRequest(f"{each!r} names no values to be {each[1]}: give a list of them")
-    return tuple(where)
-
-
-_COMPARED = {
-    "=": pc.equal,
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-    "in": None,
-    "not in": None,
-}
-
-
-def _expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
-    column = pc.field(field.name)
-    for each in value if comparison in ("in", "not in") else (value,):
-        _require_time(field, each)
-    try:
-        if comparison in ("in", "not in"):
-            found = column.isin(pa.array(list(value), field.type))
-            return found if comparison == "in" else ~found
-        return _COMPARED[comparison](column, pa.scalar(value, field.type))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidRequest(f"{field.name} is {field.type}, and {value!r} is none: {error}") from error
-
-
-def _require_time(field: pa.Field, value: Any) -> None:
-    """Arrow would take a number for any unit, and a time without a zone for one of UTC."""
-    if not pa.types.is_timestamp(field.type) or value is None:
-        return
-    if not isinstance(value, datetime) or (field.type.tz is not None and value.tzinfo is None):
-        zone = "" if field.type.tz is None else " with a time zone"
-        raise InvalidRequest(f"{field.name} is a time, and {value!r} is none: give a datetime{zone}")

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from spark_replication.client.reading import topic_rows
 from spark_replication.client.reading.log_batch import METADATA
 from spark_replication.client.reading.reader import Reader
-from spark_replication.client.reading.topic_rows import Condition, TopicRows, topic
+from spark_replication.client.reading.selection import Condition
+from spark_replication.client.reading.topic_rows import TopicRows, topic
 from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
@@ -176,7 +177,7 @@ def test_a_frame_that_is_lazy_takes_its_conditions_and_its_limit(filled: FakeClu
 def test_a_column_of_the_topics_own_is_there_once_whatever_its_name(
     filled: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_rows, "SHOWN", (NUMBERS, *topic_rows.SHOWN))
+    monkeypatch.setattr(topic_rows, "SHOWN", (NUMBERS, *METADATA.names))
     assert rows_of(filled).lazy().collect().columns == [NUMBERS, *METADATA.names]
     assert rows_of(filled).tail(1)[NUMBERS].to_pylist() == [5]
 
