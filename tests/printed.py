@@ -64,6 +64,10 @@ NOT_RUN = {
     ("README", "make run"): "makes an environment: tests/live/spark/test_start_cluster.py runs what `make` runs then",
     ("start", "make run"): "as in README",
     ("start", "export"): "is for the orders of `make run`: tests/live/client/test_order_jobs.py has such",
+    (
+        "start",
+        ".venv/bin/spark-replication topics tail orders",
+    ): "waits for rows: tests/live/cluster/test_command_line.py types it",
     ("concepts", ".venv/bin/spark-replication scenario"): "takes minutes: tests/spec/test_scenario_files.py, tests/sim",
     ("deploy", "spark-submit"): "starts a cluster of its own: tests/live/spark/test_start_cluster.py",
     ("operate", "spark-replication partitions --leaderless"): _OPERATED,

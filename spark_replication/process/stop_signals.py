@@ -1,5 +1,5 @@
-"""Reacts to SIGTERM and Ctrl-C, whatever the process is doing. This module imports little: a job calls it before it
-imports all that is large.
+"""Reacts to SIGTERM and Ctrl-C, and to a closed pipe, whatever the process is doing. This module imports little: a job
+calls it before it imports all that is large.
 
 Python runs a signal's handler in the main thread, once that gets to run. The kernel may give the signal to another
 thread, for one when the process has just been continued after a SIGSTOP: then a main thread that waits for something
@@ -9,7 +9,9 @@ goes on waiting. So what counts is the byte that every signal leaves in a pipe, 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -31,3 +33,16 @@ def _listen(reading: int, stop: Callable[[], None]) -> None:
     while True:
         if os.read(reading, 1)[0] in STOP_SIGNALS:
             stop()
+
+
+def on_closed_output(give_up: Callable[[], None]) -> None:
+    """Call `give_up`, on another thread, once standard output is a pipe that nobody reads any more. Whoever writes
+    rarely would hear of that with its next write, which may never come."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors alone
+    threading.Thread(target=_wait, args=(poll, give_up), name="output-closed", daemon=True).start()
+
+
+def _wait(poll: select.poll, give_up: Callable[[], None]) -> None:
+    poll.poll()
+    give_up()

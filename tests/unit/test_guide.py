@@ -99,7 +99,7 @@ def _names(table: dict[str, object], within: str = "") -> list[str]:
 def _is_understood(line: str, folder: Path) -> None:
     program, *words = shlex.split(line, comments=True)
     if Path(program).name == "spark-replication":
-        _is_parsed(words, folder)
+        _is_parsed(words[: words.index(">")] if ">" in words else words, folder)
     elif program == "make":
         assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
     elif Path(program).name in ("python", "spark-submit"):

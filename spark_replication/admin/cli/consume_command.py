@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime
@@ -10,25 +12,43 @@ from typing import Any, cast, get_args
 
 import click
 import msgspec
+import pyarrow as pa
 
-from spark_replication.admin.cli.listing import Format, Lines, bootstrap, output, reach_ms, security, show
-from spark_replication.client.reading.log_batch import LogBatch
+from spark_replication.admin.cli.listing import bootstrap, reach_ms, security
+from spark_replication.admin.cli.shown_rows import ROWS_SHOWN, RowChoice, first, row_options, show_rows
+from spark_replication.client.reading.bounds import Bounds
+from spark_replication.client.reading.log_batch import OFFSET
 from spark_replication.client.reading.reader import Reader
+from spark_replication.client.reading.selection import selection
+from spark_replication.client.reading.topic_rows import TopicRows
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.engine.client.reading import Preference
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import ClientClosed, InvalidRequest, UnknownTopicOrPartition
+from spark_replication.messages.records import PARTITION
 from spark_replication.model import OFFSET_MAX, NamedOffset, Offset, number_of
+from spark_replication.process.stop_signals import INTERRUPTED, on_closed_output, on_stop_signals
+from spark_replication.storage.format.batches import topic_schema
 from spark_replication.transport.security.security import Security
-
-ROWS_SHOWN = 10
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows to read, in the terms of Reader.read."""
 
+    partition: int | None
     start: Offset | NamedOffset
     start_time: int | None
     stop: Offset | None
+
+    @property
+    def bounds(self) -> Bounds:
+        """The same of what is committed at present."""
+        partitions = None if self.partition is None else frozenset({self.partition})
+        return Bounds(
+            partitions=frozenset() if self.start == "latest" else partitions,  # beyond what there is
+            offset_start=self.start if isinstance(self.start, int) else 0,
+            offset_end=self.stop,
+            time_start_us=None if self.start_time is None else self.start_time * 1_000,
+        )
 
 
 def _start(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Offset | NamedOffset | None:
@@ -52,16 +72,27 @@ def _time_ms(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 
 def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option("--partition", "-p", type=click.IntRange(min=0), help="this one only; all if not given")
     @click.option("--from", "start", callback=_start, help="offset to start at (0 if not given), earliest or latest")
     @click.option("--from-time", "start_time", callback=_time_ms, help="time to start at, as 2026-11-21T10:00:00Z")
     @click.option("--to", "stop", type=click.IntRange(min=0), help="offset to stop before")
     @wraps(command)
     def with_wanted(
-        *, start: Offset | NamedOffset | None, start_time: int | None, stop: Offset | None, **others: Any
+        *,
+        partition: int | None,
+        start: Offset | NamedOffset | None,
+        start_time: int | None,
+        stop: Offset | None,
+        **others: Any,
     ) -> None:
         if start is not None and start_time is not None:
             raise click.UsageError("--from and --from-time are two places to start at: name one")
-        command(wanted=Wanted(start=start or 0, start_time=start_time, stop=stop), **others)
+        if partition is None and (stop is not None or (isinstance(start, int) and start > 0)):
+            raise click.UsageError("an offset is of one partition: name that with --partition, too")
+        if stop is not None and isinstance(start, int) and stop < start:
+            raise click.UsageError(f"--from {start} --to {stop} is no range of offsets: stop after the start")
+        wanted = Wanted(partition=partition, start=start or 0, start_time=start_time, stop=stop)
+        command(wanted=wanted, **others)
 
     return with_wanted
 
@@ -69,11 +100,15 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @bootstrap
 @security
-@output
 @click.argument("topic")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="this one only; all if not given")
 @_rows_wanted
-@click.option("--column", "-c", "chosen", multiple=True, help="show this column only; may be given several times")
+@row_options
+@click.option(
+    "--rows",
+    "-n",
+    type=click.IntRange(min=1),
+    help=f"show no more ({ROWS_SHOWN} in a table if not given, else all, and with --follow all that come)",
+)
 @click.option(
     "--prefer",
     default="leader",
@@ -81,66 +116,89 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
     help="leader, follower, near (on this host, from its files where they may be read) or a broker's id",
 )
 @click.option("--follow", "-f", is_flag=True, help="show what comes, as it comes, until Ctrl-C: as JSON, a line a row")
-@click.option(
-    "--max-rows",
-    type=click.IntRange(min=1),
-    help=f"show no more ({ROWS_SHOWN} if not given, all that come with --follow)",
-)
 def consume(
     bootstrap: str,
-    output: Format,
     security: Security,
     topic: str,
     *,
-    partition: int | None,
     wanted: Wanted,
-    chosen: tuple[str, ...],
+    choice: RowChoice,
+    rows: int | None,
     prefer: str,
     follow: bool,
-    max_rows: int | None,
 ) -> None:
-    """Rows of a topic, with their partitions and offsets."""
+    """Rows of a topic, with their partitions and offsets.
+
+    --where may name _partition, _offset and _timestamp, too, and a time as 2026-11-21T10:00:00Z."""
     broker = number_of(prefer)
     whom = cast(Preference, prefer if broker is None else broker)
+    rows_max = ROWS_SHOWN if rows is None and choice.output == "table" and not follow else rows
     with closing(Reader(bootstrap, security=security, prefer=whom, reach_ms=reach_ms())) as reader:
-        batches = reader.read(
-            topic,
-            partition=partition,
-            start=wanted.start,
-            stop=wanted.stop,
-            start_time=wanted.start_time,
-            follow=follow,
-            columns=chosen or None,
+        schema, batches = (_followed if follow else _committed)(reader, topic, wanted, choice)
+        stopped, unread = _ends(reader)
+        show_rows(schema, first(_until_closed(batches), rows_max), choice.output, follow=follow)
+    if unread.is_set():
+        raise BrokenPipeError(errno.EPIPE, "nobody reads what is shown")  # it ends as by a write that says so
+    if stopped.is_set() and not follow:
+        raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _ends(reader: Reader) -> tuple[threading.Event, threading.Event]:
+    """Have a signal, or a closed pipe, end every read. What has come of it is then shown whole. Returns what is set by
+    either."""
+    stopped, unread = threading.Event(), threading.Event()
+
+    def end(why: threading.Event) -> None:
+        why.set()
+        reader.close()
+
+    on_stop_signals(lambda: end(stopped))
+    on_closed_output(lambda: end(unread))
+    return stopped, unread
+
+
+def _committed(
+    reader: Reader, topic: str, wanted: Wanted, choice: RowChoice
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    asked = choice.asked(topic, _own_columns(reader, topic, wanted), _place(wanted), wanted.bounds)
+    found = TopicRows(topic, reader, asked).to_reader()
+    return found.schema, found
+
+
+def _followed(
+    reader: Reader, topic: str, wanted: Wanted, choice: RowChoice
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    own = _own_columns(reader, topic, wanted)
+    selected = selection(topic, own, choice.asked(topic, own, _place(wanted)))
+    start_time = wanted.start_time
+    if wanted.start == 0 and start_time is None:  # conditions may name a time, too
+        start_time = selected.bounds.time_start_ms
+    found = reader.read(
+        topic,
+        partition=wanted.partition,
+        start=wanted.start,
+        stop=wanted.stop,
+        start_time=start_time,
+        follow=True,
+        columns=selected.read,
+    )
+    return selected.schema, map(selected.rows, found)
+
+
+def _own_columns(reader: Reader, topic: str, wanted: Wanted) -> pa.Schema:
+    found = reader.topic(topic)
+    if wanted.partition is not None and wanted.partition not in found.numbers:
+        raise UnknownTopicOrPartition(
+            f"{topic} has no partition {wanted.partition}, it has {', '.join(map(str, found.numbers))}: name one"
         )
-        if follow:
-            with suppress(KeyboardInterrupt):
-                _show_as_they_come(_rows(batches, max_rows, with_partition=partition is None), output)
-            return
-        rows = [
-            row for found in _rows(batches, max_rows or ROWS_SHOWN, with_partition=partition is None) for row in found
-        ]
-    columns = list(rows[0]) if rows else ["_offset"]
-    show(columns, [[row[name] for name in columns] for row in rows], output=output)
+    return topic_schema(found.config).newest
 
 
-def _rows(batches: Iterable[LogBatch], max_rows: int | None, *, with_partition: bool) -> Iterator[list[dict[str, Any]]]:
-    """The rows of each batch, by column."""
-    left = max_rows
-    for found in batches:
-        shown = found.batch.slice(0, left).to_pylist()
-        place = {"_partition": found.partition} if with_partition else {}
-        yield [{**place, "_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset)]
-        if left is not None:
-            left -= len(shown)
-            if not left:
-                return
+def _place(wanted: Wanted) -> tuple[str, ...]:
+    """The columns before all others: a partition that was named is known."""
+    return (PARTITION, OFFSET) if wanted.partition is None else (OFFSET,)
 
 
-def _show_as_they_come(batches: Iterable[list[dict[str, Any]]], output: Format) -> None:
-    columns: tuple[str, ...] = ()
-    lines = Lines(columns, output)
-    for rows in batches:
-        if tuple(rows[0]) != columns:  # at first, and once the topic has another column
-            columns = tuple(rows[0])
-            lines = Lines(columns, output)
-        lines.show([list(row.values()) for row in rows])
+def _until_closed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with suppress(ClientClosed):
+        yield from batches

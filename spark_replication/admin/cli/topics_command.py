@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_replication.admin.cli.describe_command import describe
 from spark_replication.admin.cli.groups import Listing
+from spark_replication.admin.cli.head_command import head, tail
 from spark_replication.admin.cli.listing import (
     Format,
     admin_at,
@@ -196,3 +197,5 @@ def widen(bootstrap: str, security: Security, topic: str, columns: tuple[str, ..
 
 
 topics.add_command(describe)
+topics.add_command(head)
+topics.add_command(tail)

@@ -108,7 +108,7 @@ mirror      {cluster.mirror_path}  (Delta: partitions, brokers, topics, events, 
 from another terminal:
   export SPARK_REPLICATION_BOOTSTRAP={where}
   .venv/bin/spark-replication partitions
-  .venv/bin/spark-replication consume {TOPIC} --max-rows 5
+  .venv/bin/spark-replication consume {TOPIC} -n 5
   .venv/bin/python jobs/read_orders.py --from latest --follow
 from Python, or a notebook whose kernel is .venv/bin/python:
   import spark_replication as sr

@@ -19,6 +19,7 @@ import pytest
 import spark_replication as sr
 from tests.live.cluster.faults import held_down, stopped
 from tests.live.cluster.waiting import eventually
+from tests.printed import printed
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -60,11 +61,15 @@ ELECTED = {"partition", "leader_before", "leader", "leader_epoch", "elected", "e
 
 class Shell:
     def __init__(self, bootstrap: str) -> None:
-        self._environment = {**os.environ, "SPARK_REPLICATION_BOOTSTRAP": bootstrap}
+        self.environment = {**os.environ, "SPARK_REPLICATION_BOOTSTRAP": bootstrap}
+
+    def typed(self, line: str) -> str:
+        """A line of the guide, for whichever Python runs this."""
+        return line.replace(".venv/bin/spark-replication", f"{sys.executable} -m spark_replication")
 
     def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "spark_replication", *map(str, arguments)]
-        ran = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120, check=False)
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == code, (arguments, ran.stdout, ran.stderr)
         assert not {"\x1b", "\r"} & {*ran.stdout, *ran.stderr}, "no colour in a pipe, and no line is rewritten"
         assert "Traceback" not in ran.stderr
@@ -266,6 +271,49 @@ def fill(cluster: sr.LocalCluster, topic: str, partitions: int) -> None:
 def test_wrong_usage_exits_with_2_and_a_hint(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:
     refused = shell.run(*arguments, code=2)
     assert (refused.stdout, hint in refused.stderr) == ("", True)
+
+
+def test_records_are_looked_at_as_the_guide_says(cluster: sr.LocalCluster, shell: Shell, tmp_path: Path) -> None:
+    cluster.wait_healthy()
+    shell.run("topics", "create", "orders", "--schema", "id:int64,amount:float64", "-p", 3, "-r", 3)
+    tail, choose, follow, arrow = printed("start", ".venv/bin/spark-replication topics tail orders")
+    following = subprocess.Popen(shell.typed(follow), shell=True, env=shell.environment, stdout=subprocess.PIPE)
+    unbounded = [sys.executable, "-m", "spark_replication", "consume", "orders", "--follow", "--format", "json"]
+    endless = subprocess.Popen(unbounded, env=shell.environment, stdout=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    assert endless.stdout is not None
+    with sr.Producer(cluster.bootstrap) as producer:
+        for number in range(12):
+            rows = {"id": [number, 100 + number], "amount": [number, 10.0 * number]}
+            producer.send("orders", rows, partition=number % 3).result(60)
+    _, *shown = following.stdout.read().decode().splitlines()
+    assert (len(shown), {int(line.split()[2]) for line in shown} <= {*range(106, 112)}) == (3, True)
+    assert following.wait(60) == 0
+    came = {json.loads(endless.stdout.readline())["id"] for _ in range(24)}
+    assert came == {base + number for base in (0, 100) for number in range(12)}
+    endless.send_signal(signal.SIGINT)
+    assert (endless.communicate(timeout=60)[0], endless.returncode) == ("", 0)
+
+    def types(line: str) -> list[str]:
+        ran = subprocess.run(
+            shell.typed(line),
+            shell=True,
+            env=shell.environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [row for row in ran.stdout.splitlines() if row.startswith("│")]
+
+    assert [row.split("│")[3].strip() for row in types(tail)] == ["109", "10", "110", "11", "111"]
+    chosen = [row.split("│") for row in types(choose)]
+    assert {row[1].strip() for row in chosen} == {"0", "2"}
+    assert len(chosen) == 10
+    assert types(arrow) == []
+    with pa.ipc.open_stream(tmp_path / "orders.arrows") as stream:
+        assert stream.read_all().num_rows == 24
+    shell.run("topics", "delete", "orders", "--yes")
 
 
 def test_while_no_broker_lives_the_controller_answers(cluster: sr.LocalCluster, shell: Shell) -> None:

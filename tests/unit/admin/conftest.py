@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -35,6 +36,18 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Ran(int(ended.value.code or 0), said.out, said.err)
 
     return ran
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """`stop` does what a signal does to a `consume` in this process, `give_up` what a closed pipe does: neither may
+    reach the tests' own."""
+    from spark_replication.admin.cli import consume_command  # most tests here do without
+
+    told = SimpleNamespace()
+    monkeypatch.setattr(consume_command, "on_stop_signals", lambda stop: setattr(told, "stop", stop))
+    monkeypatch.setattr(consume_command, "on_closed_output", lambda give_up: setattr(told, "give_up", give_up))
+    return told
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +14,12 @@ import pytest
 from pyarrow import csv, parquet
 
 from spark_replication.admin.cli.record_files import read_batches
-from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import BatchTooLarge, InvalidRequest, ReplicationError
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
+
+pytestmark = pytest.mark.usefixtures("endings")
 
 NUMBERS = pa.table({"number": pa.array(range(25), pa.int64())})
 
@@ -210,8 +210,8 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
     ran = run(*asked, "--from", 3, "--to", 6, "-c", "number", "--prefer", "follower")
     assert json.loads(ran.out) == [{"_offset": n, "number": n} for n in range(3, 6)]
     assert set(cluster.served) == {2}
-    assert [row["_offset"] for row in json.loads(run(*asked, "--prefer", 1, "--max-rows", 2).out)] == [0, 1]
-    assert json.loads(run(*asked, "--from", 25).out) == []
+    assert [row["_offset"] for row in json.loads(run(*asked, "--prefer", 1, "--rows", 2).out)] == [0, 1]
+    assert json.loads(run(*asked, "--from", 25).out) == json.loads(run(*asked, "--from", 99).out) == []
     assert run(*asked, "--prefer", "anybody").exit == 1
     assert run(*asked, "--from", -1).exit == 2
 
@@ -221,19 +221,19 @@ def test_consume_shows_all_partitions_unless_one_is_named(run: Run, cluster: Fak
     for partition in (0, 2):
         run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", partition)
     asked = ("consume", "-b", cluster.bootstrap, "orders", "-c", "number", "--format", "json")
-    rows = json.loads(run(*asked, "--max-rows", 100).out)
+    rows = json.loads(run(*asked).out)
     assert rows == [
         {"_partition": partition, "_offset": offset, "number": offset} for partition in (0, 2) for offset in range(25)
     ]
-    ran = run(*asked, "--from", 3)
-    assert (ran.exit, "an offset is of one partition of orders" in ran.err) == (1, True)
+    unknown = run(*asked, "-p", 3)
+    assert (unknown.exit, "orders has no partition 3, it has 0, 1, 2: name one" in unknown.err) == (1, True)
 
 
 def test_consume_starts_at_an_offset_a_named_place_or_a_time(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
     as_csv(tmp_path / "rows.csv")
     cluster.log().now_ms = 1_795_255_200_000
     run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", 0)
-    asked = ("consume", "-b", cluster.bootstrap, "orders", "-p", 0, "--max-rows", 1, "--format", "json")
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "-p", 0, "--rows", 1, "--format", "json")
 
     def first(*options: object) -> list[int]:
         return [row["_offset"] for row in json.loads(run(*asked, *options).out)]
@@ -247,66 +247,8 @@ def test_consume_starts_at_an_offset_a_named_place_or_a_time(run: Run, cluster: 
         (("--from-time", "2026-11-21T10:00:00"), "has no time zone"),
         (("--from-time", "yesterday"), "is no time such as"),
         (("--from", 0, "--from-time", "2026-11-21T10:00:00Z"), "two places to start at"),
+        (("--from", 5, "--to", 4), "--from 5 --to 4 is no range of offsets"),
     ):
         ran = run(*asked, *wrong)
         assert ran.exit == 2
         assert why in ran.err
-
-
-def coming(partition: int, base: int, rows: pa.RecordBatch) -> LogBatch:
-    last = base + rows.num_rows - 1
-    return LogBatch(
-        topic="orders",
-        partition=partition,
-        batch=rows,
-        base_offset=base,
-        last_offset=last,
-        leader_epoch=0,
-        timestamp=0,
-        high_watermark=last + 1,
-    )
-
-
-@pytest.fixture
-def follows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was shown by the time that the next batch comes. After the last one somebody presses Ctrl-C."""
-    shown: list[str] = []
-    batches = [
-        coming(1, 7, pa.record_batch({"number": [1, 2]})),
-        coming(0, 3, pa.record_batch({"number": [1_000_000]})),
-        coming(1, 9, pa.record_batch({"number": [3], "name": ["a\tb\x1b[2J"]})),
-    ]
-
-    def read(_reader: Reader, topic: str, **asked: object) -> Iterator[LogBatch]:
-        assert (topic, asked["follow"]) == ("orders", True)
-        for batch in batches:
-            yield batch
-            shown.append(capsys.readouterr().out)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Reader, "read", read)
-    return shown
-
-
-def test_what_is_followed_is_shown_as_it_comes_until_ctrl_c(run: Run, cluster: FakeCluster, follows: list[str]) -> None:
-    ran = run("consume", "-b", cluster.bootstrap, "orders", "--follow")
-    assert ran == (0, "", "")
-    assert follows == [
-        "partition  offset  number\n1          7       1\n1          8       2\n",
-        "0          3       1000000\n",
-        "partition  offset  number  name\n1          9       3       a\\x09b\\x1b[2J\n",
-    ]
-
-
-def test_what_is_followed_as_json_is_a_line_a_row(run: Run, cluster: FakeCluster, follows: list[str]) -> None:
-    assert run("consume", "-b", cluster.bootstrap, "orders", "--follow", "--format", "json") == (0, "", "")
-    assert [[json.loads(line) for line in shown.splitlines()] for shown in follows] == [
-        [{"_partition": 1, "_offset": 7, "number": 1}, {"_partition": 1, "_offset": 8, "number": 2}],
-        [{"_partition": 0, "_offset": 3, "number": 1_000_000}],
-        [{"_partition": 1, "_offset": 9, "number": 3, "name": "a\tb\x1b[2J"}],
-    ]
-
-
-def test_one_who_follows_may_have_enough(run: Run, cluster: FakeCluster, follows: list[str]) -> None:
-    ran = run("consume", "-b", cluster.bootstrap, "orders", "-p", 1, "--follow", "--max-rows", 1)
-    assert (ran, follows) == ((0, "offset  number\n7       1\n", ""), [])
