@@ -180,6 +180,12 @@ class AuthenticationFailed(ReplicationError):
     stale_routes = True
 
 
+class GroupAuthorizationFailed(ReplicationError):
+    """The principal may not do this with the consumer group."""
+
+    code = "GROUP_AUTHORIZATION_FAILED"
+
+
 class ClusterAuthorizationFailed(ReplicationError):
     """Whoever asked has no such right on the cluster. Some requests are of brokers, controllers and guardians alone."""
 
@@ -378,6 +384,32 @@ class RequestTimedOut(ReplicationError):
 
     code = "REQUEST_TIMED_OUT"
     retriable = True
+
+
+class NotCoordinator(ReplicationError):
+    """The broker does not coordinate the group: another does, or it is still reading the groups' log."""
+
+    code = "NOT_COORDINATOR"
+    retriable = True
+    stale_routes = True
+
+
+class UnknownMember(ReplicationError):
+    """The group has no such member (any longer): it has to join again."""
+
+    code = "UNKNOWN_MEMBER_ID"
+
+
+class FencedMemberEpoch(ReplicationError):
+    """The member has joined again since, or does not own the partition any longer: nothing was changed."""
+
+    code = "FENCED_MEMBER_EPOCH"
+
+
+class GroupNotEmpty(ReplicationError):
+    """The group has members: what is asked for needs a group without."""
+
+    code = "NON_EMPTY_GROUP"
 
 
 class Overloaded(ReplicationError):

@@ -304,6 +304,16 @@ class ReplicaLog(Protocol):
     def close(self) -> None: ...
 
 
+class GroupRows(Protocol):
+    """The rows of the groups' log: of each its group, if it is of one, and what has changed, as JSON."""
+
+    def encode(self, rows: Sequence[tuple[str | None, bytes]]) -> Sequence[PreparedBatch]:
+        """As many batches as they need, in their order."""
+
+    def decode(self, records: LogSlice) -> Iterable[tuple[Offset, str]]:
+        """The offset and the JSON of each row. CorruptLog if these are no such rows."""
+
+
 class ReplicaLogs(Protocol):
     """A broker's log directory."""
 

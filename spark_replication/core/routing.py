@@ -7,7 +7,7 @@ replaces a newer one: brokers hear of changes at different times, and a client a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -111,7 +111,12 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         numbers = self.topic(topic).numbers
         if not numbers:
             raise UnknownTopicOrPartition(f"topic {topic} has no partitions yet: retry")
-        return numbers[zlib.crc32(key) % len(numbers)]
+        return partition_of_key(numbers, key)
+
+
+def partition_of_key(numbers: Sequence[int], key: bytes) -> int:
+    """numbers: of all partitions of the topic."""
+    return numbers[zlib.crc32(key) % len(numbers)]
 
 
 def learned(

@@ -103,7 +103,9 @@ GUARDIANS = {
     "kill_driver": 4,
     "pause_driver": 4,
 }
-FAULTS = (*KINDS, *APART, *GUARDIANS)
+# Of members of consumer groups.
+MEMBERS = {"kill_member": 6, "pause_member": 8, "leave_member": 4}
+FAULTS = (*KINDS, *APART, *GUARDIANS, *MEMBERS)
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -151,6 +153,7 @@ LASTING = {
     "decommission": (5_000, 100_000),
     "kill_driver": (1_000, 90_000),
     "pause_driver": (500, 60_000),
+    "pause_member": (50, 2_000),
 }
 
 
@@ -164,6 +167,8 @@ class Profile(msgspec.Struct, frozen=True):
     story_ms: int = 3_000
     #: Whether only queries or jobs write.
     queries: bool = False
+    #: Whether consumer groups read.
+    groups: bool = False
     #: Whether this is a story of guardians, in a world of their own.
     guardians: bool = False
 
@@ -178,6 +183,10 @@ _POWER = {name: BROKERS[name] for name in ("power_loss", "power_loss_leader", "p
 _SEGMENTS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "widen_topic")}
 _CUTS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "late_log_info")}
 _CUTS |= {name: KINDS[name] for name in ("cut_follower", "kill_leader", "elect_unclean")}
+#: Nothing that may cost committed records, or makes topics again: groups say nothing of that.
+_OF_GROUPS = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER}
+_OF_GROUPS |= {kind: ADMIN[kind] for kind in ("reassign", "cancel_reassignment", "elect_preferred", "min_isr")}
+_OF_GROUPS |= {**MEMBERS, "add_partitions": 2}
 _SYNCS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "failing_sync")}
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {
@@ -192,6 +201,7 @@ PROFILES: Mapping[str, Profile] = {
     "admin": _mix(ADMIN),
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
     "queries": Profile(KINDS, queries=True),
+    "groups": Profile(_OF_GROUPS, faults=(6, 18), story_ms=3_500, groups=True),
     "guardians": Profile(GUARDIANS, faults=(4, 16), story_ms=240_000, guardians=True),
 }
 DRAWN = "drawn"  # a mix drawn for each seed: a break may need kinds that nobody has thought of together

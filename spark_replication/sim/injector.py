@@ -11,6 +11,7 @@ from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.cast.controllers import Candidate
+from spark_replication.sim.cast.groups import GroupMember
 from spark_replication.sim.cast.meddlers import Meddlers
 from spark_replication.sim.cast.operators import Operators
 from spark_replication.sim.faults import Fault
@@ -284,6 +285,31 @@ class Injector:
         process.skew_ms = fault.pick % (2 * SKEW_MS) - SKEW_MS
         self._later(fault.for_ms, "its clock is set", lambda: setattr(process, "skew_ms", 0))
         return True
+
+    # Members of consumer groups
+
+    def _member(self, fault: Fault) -> GroupMember | None:
+        return _picked(self._cluster.groups.living(), fault.pick)
+
+    def _kill_member(self, fault: Fault) -> bool:
+        member = self._member(fault)
+        if member is not None:
+            member.ended()
+            self._cluster.groups.restart(member)
+        return member is not None
+
+    def _pause_member(self, fault: Fault) -> bool:
+        member = self._member(fault)
+        if member is not None:
+            self._stop_for(member, fault.for_ms)
+        return member is not None
+
+    def _leave_member(self, fault: Fault) -> bool:
+        member = self._member(fault)
+        if member is not None:
+            member.leave()
+            self._cluster.groups.restart(member)
+        return member is not None
 
     # Network
 

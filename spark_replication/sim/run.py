@@ -28,6 +28,13 @@ EPOCH_STEP_MS = 300
 QUIET_MS = 300
 SEEDS_PER_TASK = 8
 PACKAGE = "spark_replication"
+#: What groups have not read yet stays, and so does what was committed.
+OF_GROUPS: dict[str, Scalar] = {
+    "unclean.recovery.enabled": False,
+    "retention.bytes": -1,
+    "flush": "always",
+    "recovery.trust.page.cache": True,
+}
 UNEXPECTED = "unexpected_error"  # production code raised what it never should
 
 
@@ -94,8 +101,9 @@ def _cluster(world: World, mix: Profile) -> _Story:
         world,
         brokers=4 if seed % 5 else 3,
         candidates=2,
-        settings=_settings(seed),
+        settings=_settings(seed) | (OF_GROUPS if mix.groups else {}),
         queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
+        groups=mix.groups,
     )
     return partial(_tell, cluster), partial(_epochs, cluster)
 

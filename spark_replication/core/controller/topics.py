@@ -19,6 +19,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.requests import CreateTopic
 from spark_replication.model import BrokerId, TopicState
 
@@ -118,6 +119,7 @@ def added(
     topic: str, count: int | None, assignment: Mapping[int, tuple[BrokerId, ...]] | None, cluster: ClusterState
 ) -> dict[int, tuple[BrokerId, ...]]:
     """The replicas of the partitions that are added, up to `count`, or as `assignment` has them."""
+    _refuse_of_groups(topic)
     state = existing(topic, cluster)
     present = len(state.partitions)
     factor = max(reassignment.replication_factor(state, partition) for partition in state.partitions)
@@ -142,8 +144,18 @@ def added(
     return dict(sorted(assignment.items()))
 
 
+def _refuse_of_groups(topic: str) -> None:
+    """A group is found by how many partitions the groups' log has."""
+    if topic == GROUPS_TOPIC:
+        raise InvalidPartitions(
+            f"{topic} keeps the partitions that it was made with: with others, groups would be looked for where they "
+            "are not, and lose their positions"
+        )
+
+
 def check_removed(topic: str, partitions: Iterable[int], cluster: ClusterState) -> None:
     """Check that partitions are removed from the tail only: else keys would move to other partitions (T3)."""
+    _refuse_of_groups(topic)
     state = existing(topic, cluster)
     leaving = set(partitions)
     unknown = sorted(leaving - state.partitions.keys())

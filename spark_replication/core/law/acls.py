@@ -3,9 +3,10 @@
 Rules:
 - What is not granted is refused. A principal has what it and everybody were granted.
 - What is denied to it, or to everybody, is refused, whatever is granted.
-- read, write and alter of a topic that are granted let it be described, also where they are denied, as in Kafka.
+- read, write and alter of a topic that are granted let it be described, also where they are denied, as in Kafka. So
+  does read of a group.
 - alter of the cluster is alter and describe of each topic, since whoever has it may grant that to itself, and describe
-  of the cluster. It is neither read nor write. Where it is denied, it is none of these.
+  of the cluster and of each group. It is neither read nor write. Where it is denied, it is none of these.
 - cluster_action stands alone.
 - What is said of a host or a network counts for who calls from there. Of whom nobody knows from where, what is denied
   counts, and what is granted does not.
@@ -47,22 +48,32 @@ class _Said:
     def __init__(self, acls: Iterable[Acl], *, of_unknown: bool) -> None:
         """of_unknown: whether what is said of a place counts for a caller of whom nobody knows where it is."""
         self._of_unknown = of_unknown
-        self._named: dict[tuple[str, Right, str | None], list[Place]] = {}
-        self._prefixes: dict[tuple[str, Right], list[tuple[str, Place]]] = {}
+        self._named: dict[tuple[str, Need], list[Place]] = {}
+        #: By principal, right, and whether it is of groups.
+        self._prefixes: dict[tuple[str, Right, bool], list[tuple[str, Place]]] = {}
         for acl in acls:
             place = _network(acl.host) if acl.host else None
-            if acl.kind == "prefix":
-                self._prefixes.setdefault((acl.principal, acl.right), []).append((acl.name, place))
-            else:
-                self._named.setdefault((acl.principal, acl.right, acl.name or None), []).append(place)
+            match acl.kind:
+                case "prefix" | "group_prefix":
+                    of_groups = acl.kind == "group_prefix"
+                    self._prefixes.setdefault((acl.principal, acl.right, of_groups), []).append((acl.name, place))
+                case "group":
+                    self._named.setdefault((acl.principal, Need(acl.right, group=acl.name)), []).append(place)
+                case "topic" | "cluster":
+                    self._named.setdefault((acl.principal, Need(acl.right, acl.name or None)), []).append(place)
 
-    def has(self, principal: str, right: Right, topic: str | None, address: Address | None) -> bool:
+    def has(self, principal: str, need: Need, address: Address | None) -> bool:
+        of_groups, name = need.group is not None, need.group or need.topic
         return any(
             self._counts(place, address)
             for each in (principal, EVERYBODY)
             for place in (
-                *self._named.get((each, right, topic), ()),
-                *(at for prefix, at in self._prefixes.get((each, right), ()) if topic and topic.startswith(prefix)),
+                *self._named.get((each, need), ()),
+                *(
+                    at
+                    for prefix, at in self._prefixes.get((each, need.right, of_groups), ())
+                    if name and name.startswith(prefix)
+                ),
             )
         )
 
@@ -88,7 +99,7 @@ class AclTable:
         asked = principal, need, host if self._knows_places else ""
         known = self._answers.get(asked)
         if known is None:
-            known = self._allow(principal, *need, address=_address(asked[2]))
+            known = self._allow(principal, need, _address(asked[2]))
             if len(self._answers) >= ANSWERS_KEPT_MAX:
                 self._answers = {}
             self._answers[asked] = known
@@ -96,16 +107,18 @@ class AclTable:
 
     def denies(self, principal: str, need: Need, host: str = "") -> bool:
         """Whether just this is denied: no grant would help."""
-        return self._denied.has(principal, *need, _address(host))
+        return self._denied.has(principal, need, _address(host))
 
-    def _allow(self, principal: str, right: Right, topic: str | None, *, address: Address | None) -> bool:
-        if self._denied.has(principal, right, topic, address):
+    def _allow(self, principal: str, need: Need, address: Address | None) -> bool:
+        if self._denied.has(principal, need, address):
             return False
-        alters = self._granted.has(principal, "alter", None, address)
-        if right in _OF_CLUSTER_ALTER and alters and not self._denied.has(principal, "alter", None, address):
+        alter = Need("alter")
+        alters = self._granted.has(principal, alter, address)
+        if need.right in _OF_CLUSTER_ALTER and alters and not self._denied.has(principal, alter, address):
             return True
-        rights = _LET_DESCRIBE if right == "describe" and topic is not None else (right,)
-        return any(self._granted.has(principal, each, topic, address) for each in rights)
+        is_of_one = need.topic is not None or need.group is not None
+        rights = _LET_DESCRIBE if need.right == "describe" and is_of_one else (need.right,)
+        return any(self._granted.has(principal, need._replace(right=each), address) for each in rights)
 
 
 def _address(host: str) -> Address | None:

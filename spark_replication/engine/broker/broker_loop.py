@@ -128,6 +128,11 @@ class BrokerLoop:
     def brokers(self) -> Mapping[BrokerId, Registration]:
         return self._registered.known
 
+    @property
+    def known_topics(self) -> KnownTopics:
+        """What clients are told of: another value after each command that may have changed it."""
+        return self._topics
+
     # Its own life
 
     def registered(

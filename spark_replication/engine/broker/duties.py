@@ -9,6 +9,7 @@ from spark_replication.config import Settings
 
 TICK_MS_MAX = 1_000
 LOOKS_PER_LAG = 4
+COORDINATE_MS = 100  # sessions of members end so much late
 TURN_MS = 100  # as long as a throttle's least part of a second
 SLOW_MS = 5_000
 SECRETS_MS = 1_000
@@ -28,6 +29,8 @@ class Duty(Enum):
     READ_HIDDEN = "read hidden"
     #: Read which brokers are registered, and where.
     READ_BROKERS = "read brokers"
+    #: Give time to the coordinators of consumer groups.
+    COORDINATE = "coordinate"
     #: Tell the controller what has become of the files of secrets.
     TELL_SECRETS = "tell secrets"
     #: Delete what has been in quarantine for long enough, and write small files that the disk refused.
@@ -54,6 +57,8 @@ def period_ms(duty: Duty, settings: Settings) -> int:
     match duty:
         case Duty.TICK | Duty.TRY_REFUSED | Duty.READ_HIDDEN:
             return tick_ms
+        case Duty.COORDINATE:
+            return COORDINATE_MS
         case Duty.GIVE_TURNS:
             return TURN_MS
         case Duty.CHECKPOINT | Duty.READ_BROKERS:

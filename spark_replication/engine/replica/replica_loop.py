@@ -100,6 +100,12 @@ class ReplicaLoop:
         return isinstance(self._role, LeaderRole)
 
     @property
+    def leadership(self) -> object | None:
+        """The time for which this process leads without a break; None if it does not. Nobody else has written to the
+        log meanwhile."""
+        return self._role if isinstance(self._role, LeaderRole) else None
+
+    @property
     def view(self) -> LogView:
         return self._own.view
 
@@ -259,6 +265,15 @@ class ReplicaLoop:
         raises, and nothing of it is stored."""
         self._leader().produce(batch, acks=acks, now_ms=now_ms, acknowledge=acknowledge)
         self._own.flushing.written()
+
+    def check_append(self) -> None:
+        """Raises what refuses acks=all."""
+        replica.check_append(self._leader().part, acks_all=True, topic=self.partition)
+
+    def forget(self, before: Offset) -> None:
+        """Remove whole segments below `before`, which is committed."""
+        with suppress(StorageFailed):  # they take room, and go the next time
+            self._own.numbered.forget(before)
 
     def known(self, batch: PreparedBatch) -> OffsetSpan | None:
         """The place that `produce` would answer for a repeated batch."""

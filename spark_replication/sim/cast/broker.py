@@ -40,6 +40,7 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.mending import CopyBatch
 from spark_replication.model import BrokerId, Registration, ReplicaOf
 from spark_replication.ports import Flush
+from spark_replication.sim.cast.coordinating import Appended, coordinators_of
 from spark_replication.sim.cast.replication import Links
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.disk import Disk
@@ -91,6 +92,7 @@ class ProcessCallbacks(NamedTuple):
     #: The guardian is to start the next process.
     respawn: Callable[[], None]
     recovered: Callable[[], None]
+    appended: Appended
     registered: Callable[[], None]
 
 
@@ -142,6 +144,7 @@ class BrokerProcess(Process):
             post=at_once,
             now_ms=self.clock_ms,
         )
+        self.coordinators = coordinators_of(self, told.appended)
         self._scrub = Scrub(lambda: self.loop.replicas, check_data)
         host.disk.files.slowed = lambda: None
 
@@ -357,6 +360,7 @@ class BrokerProcess(Process):
         self.loop.give_turns(self.clock_ms())
         self.loop.tick(self.clock_ms(), looks=True)
         self.loop.try_refused()
+        self.coordinators.tick()
         if is_needed(Duty.READ_HIDDEN, self):
             self._read_hidden()
         if self._ticks % TICKS_PER_CHECKPOINT == 0:

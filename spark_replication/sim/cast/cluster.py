@@ -7,6 +7,7 @@ from typing import Literal
 
 from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.requests import (
     AcknowledgeLoss,
     AddPartitions,
@@ -20,11 +21,13 @@ from spark_replication.model import BrokerId, Epoch, ReplicaOf, Scalar, TopicPar
 from spark_replication.sim.cast.broker import BrokerProcess, Host, ProcessCallbacks
 from spark_replication.sim.cast.clients import Client, Cluster, Producer
 from spark_replication.sim.cast.controllers import Candidate
+from spark_replication.sim.cast.groups import Groups
 from spark_replication.sim.cast.mirror import MirrorTables
 from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.cast.queries import EXPIRE_MS, Query
 from spark_replication.sim.cast.readers import Reader
 from spark_replication.sim.judges.checkers import Checkers
+from spark_replication.sim.judges.groups import GroupsJudge
 from spark_replication.sim.judges.story import loss_of
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network
@@ -50,6 +53,8 @@ SETTINGS: dict[str, Scalar] = {
 OF_STREAMS: dict[str, Scalar] = {"producer.id.expiration.ms": EXPIRE_MS}
 QUERIES = 3
 TOPIC = "orders"
+GROUPS = ("etl", "alerts")
+MEMBERS = 5
 GUARDIAN_MS = (2, 60)
 RESPAWN_MS = (20, 120)
 BY_NODE = 0.3  # what a node below /admin can ask for is asked so
@@ -64,8 +69,10 @@ class SimulatedCluster:
         candidates: int,
         settings: dict[str, Scalar],
         queries: Literal["streams", "jobs"] | None = None,
+        groups: bool = False,
     ) -> None:
-        """Only `queries` write, which are streams or jobs. If it is None, ordinary producers write."""
+        """Only `queries` write, which are streams or jobs. If it is None, ordinary producers write. groups: whether
+        consumer groups read."""
         self.world = world
         self.network = Network(world)
         self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
@@ -82,7 +89,7 @@ class SimulatedCluster:
             self.checkers,
             find=self.find,
             brokers=self.living,
-            topics=self.partitions,
+            topics=self.written,
             topic_ids=lambda: {topic.state.topic_id: name for name, topic in self.store.topics.items()},
         )
         acks: tuple[int | str, ...] = () if queries else ("all", "all", "all", 1, 0)
@@ -92,6 +99,13 @@ class SimulatedCluster:
             Query(number, self.cluster, are_jobs=queries == "jobs") for number in range(QUERIES if queries else 0)
         ]
         self.readers = [Reader(0, self.cluster)]
+        self.groups = Groups(
+            self.cluster,
+            GroupsJudge(world, may_be_cut=self._may_be_cut),
+            TOPIC,
+            GROUPS,
+            MEMBERS if groups else 0,
+        )
         world.check = self.checkers.after_event
 
     def start(self) -> None:
@@ -102,12 +116,36 @@ class SimulatedCluster:
         self.world.after(60, "asks for its topic", self._ensure_topic)
         for client in self.clients:
             client.start()
+        self.groups.start()
+        if self.groups.members:
+            self.world.after(60, "asks for the groups' log", self._ensure_groups)
 
     def _ensure_topic(self) -> None:
         if TOPIC not in self.store.topics and len(self.store.registered) >= 3:
             self.ask(CreateTopic(name=TOPIC, schema=SCHEMAS[0], partitions=2, replication_factor=3))
         if TOPIC not in self.store.topics:
             self.world.after(60, "asks for its topic", self._ensure_topic)
+
+    def _ensure_groups(self) -> None:
+        if GROUPS_TOPIC not in self.store.topics:
+            if len(self.store.registered) >= 3:
+                creation = CreateTopic(
+                    name=GROUPS_TOPIC,
+                    schema=SCHEMAS[0],
+                    partitions=2,
+                    replication_factor=3,
+                    config={"segment.bytes": 900, "retention.bytes": -1, "min.insync.replicas": 2},
+                )
+                self.ask(creation)
+            self.world.after(60, "asks for the groups' log", self._ensure_groups)
+
+    def _may_be_cut(self, _group: str) -> bool:
+        """Whether an election from outside ISR and ELR may have cut what groups go by, or their log."""
+        return any(story.since for story in self.checkers.stories())
+
+    def written(self) -> list[TopicPartition]:
+        """The partitions that clients write to."""
+        return [each for each in self.partitions() if each.topic != GROUPS_TOPIC]
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -134,6 +172,9 @@ class SimulatedCluster:
                 respawn=lambda: self._respawn(broker),
                 recovered=lambda: self.checkers.recovered(broker),
                 registered=lambda: self.checkers.lost.discard(broker),
+                appended=lambda process, replica, offset: self.checkers.appended(
+                    process.broker, replica, offset, HEADS[0]
+                ),
             ),
         )
         process.start()

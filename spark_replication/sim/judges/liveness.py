@@ -14,6 +14,7 @@ from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cast.cluster import SimulatedCluster
+from spark_replication.sim.cast.groups import GroupMember
 from spark_replication.sim.cast.queries import rows_of
 from spark_replication.sim.world.world import InvariantBroken
 from spark_replication.zk.controller.admin_requests import read_requests
@@ -107,10 +108,32 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _queries_are_through,
         _rows_are_there_once,
         _readers_are_through,
+        _everything_is_assigned,
     ):
         found = check(cluster)
         if found is not None:
             return found
+    return None
+
+
+def _everything_is_assigned(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """Check that each partition is held by one living member of each group, and that the group has come to its end."""
+    groups: dict[str, list[GroupMember]] = {}
+    for member in cluster.groups.living():
+        groups.setdefault(member.group, []).append(member)
+    for group, members in sorted(groups.items()):
+        held = Counter(partition for member in members for partition in member.membership.held)
+        if held != Counter(cluster.written()):
+            shown = {member.name: sorted(map(str, member.membership.held)) for member in members}
+            return "everything_is_assigned", f"{group}: {shown} of {[str(each) for each in cluster.written()]}"
+        for partition in cluster.written():
+            story = cluster.checkers.story(partition, cluster.store.topics[partition.topic].state.topic_id)
+            end, position = len(story.committed), cluster.groups.judge.position(group, partition)
+            if position != end and not cluster.groups.judge.is_excused(group):
+                return (
+                    "everything_is_assigned",
+                    f"{group} has committed {partition} to {position}, and it ends at {end}",
+                )
     return None
 
 

@@ -131,6 +131,20 @@ def test_what_is_denied_is_told_from_what_is_not_granted() -> None:
     assert table.denies("carol", Need("alter"))
 
 
+def test_a_group_is_no_topic_of_its_name() -> None:
+    table = AclTable("alice read group etl; bob read group_prefix et; carol read topic etl; carol read prefix et")
+    group = Need("read", group="etl")
+    assert [table.allow(who, group) for who in ("alice", "bob", "carol")] == [True, True, False]
+    assert [table.allow(who, Need("read", "etl")) for who in ("alice", "bob", "carol")] == [False, False, True]
+    assert not table.allow("bob", Need("read", group="e"))
+    assert table.allow("alice", Need("describe", group="etl"))
+
+
+def test_nobody_writes_to_a_group() -> None:
+    with pytest.raises(InvalidConfig, match="write is no right on a group: describe, read are"):
+        AclTable("alice write group etl")
+
+
 NAMES = st.sampled_from(["a", "ab", "abc", "b"])
 WHO = st.sampled_from(["alice", "bob", EVERYBODY])
 PLACES: dict[str, Callable[[str], bool]] = {
@@ -143,7 +157,11 @@ PLACES: dict[str, Callable[[str], bool]] = {
 @st.composite
 def any_acl(draw: st.DrawFn) -> Acl:
     kind: Kind = draw(st.sampled_from(get_args(Kind)))
-    rights = ["describe", "alter", "cluster_action"] if kind == "cluster" else ["describe", "read", "write", "alter"]
+    rights = {
+        "cluster": ["describe", "alter", "cluster_action"],
+        "group": ["describe", "read"],
+        "group_prefix": ["describe", "read"],
+    }.get(kind, ["describe", "read", "write", "alter"])
     return Acl(
         principal=draw(WHO),
         right=draw(st.sampled_from(rights)),
@@ -154,37 +172,41 @@ def any_acl(draw: st.DrawFn) -> Acl:
     )
 
 
-def is_said(given: list[Acl], effect: str, principal: str, right: Right, topic: str | None, host: str) -> bool:
+def is_said(given: list[Acl], effect: str, principal: str, need: Need, host: str) -> bool:
     """Whether one of these ACLs says just this, without what follows from it."""
+    _, topic, group = need
     return any(
         each.effect == effect
         and each.principal in (principal, EVERYBODY)
-        and each.right == right
+        and each.right == need.right
         and PLACES[each.host](host)
         and {
             "topic": topic == each.name,
             "prefix": topic is not None and topic.startswith(each.name),
-            "cluster": topic is None,
+            "cluster": topic is None and group is None,
+            "group": group == each.name,
+            "group_prefix": group is not None and group.startswith(each.name),
         }[each.kind]
         for each in given
     )
 
 
-def is_allowed(given: list[Acl], principal: str, right: Right, topic: str | None, host: str) -> bool:
+def is_allowed(given: list[Acl], principal: str, need: Need, host: str) -> bool:
     """The rules, one after the other."""
 
-    def granted(one: Right, of: str | None) -> bool:
-        return is_said(given, "allow", principal, one, of, host)
+    def granted(one: Need) -> bool:
+        return is_said(given, "allow", principal, one, host)
 
-    def denied(one: Right, of: str | None) -> bool:
-        return is_said(given, "deny", principal, one, of, host)
+    def denied(one: Need) -> bool:
+        return is_said(given, "deny", principal, one, host)
 
-    ways = [granted(right, topic)]
-    if right == "describe" and topic is not None:
-        ways += [granted("read", topic), granted("write", topic), granted("alter", topic)]
-    if right in ("describe", "alter"):
-        ways.append(granted("alter", None) and not denied("alter", None))
-    return any(ways) and not denied(right, topic)
+    ways = [granted(need)]
+    if need.right == "describe" and need != Need("describe"):
+        others: tuple[Right, ...] = ("read", "write", "alter")
+        ways += [granted(need._replace(right=other)) for other in others]
+    if need.right in ("describe", "alter"):
+        ways.append(granted(Need("alter")) and not denied(Need("alter")))
+    return any(ways) and not denied(need)
 
 
 @given(
@@ -196,8 +218,10 @@ def test_a_principal_may_do_what_was_granted_and_not_denied_and_nothing_else(
     given: list[Acl], principal: str, host: str
 ) -> None:
     table = AclTable(ACLS.text(given))
+    names = ("a", "ab", "abc", "b")
     for right in get_args(Right):
-        for topic in (None, "a", "ab", "abc", "b"):
-            expected = is_allowed(given, principal, right, topic, host)
-            assert table.allow(principal, Need(right, topic), host) is expected, (right, topic)
-            assert table.allow(principal, Need(right, topic), host) is expected, "a second time"
+        needs = [Need(right), *(Need(right, name) for name in names), *(Need(right, group=name) for name in names)]
+        for need in needs:
+            expected = is_allowed(given, principal, need, host)
+            assert table.allow(principal, need, host) is expected, need
+            assert table.allow(principal, need, host) is expected, "a second time"

@@ -1,0 +1,1 @@
+"""Who coordinates consumer groups, and who is a member of one."""

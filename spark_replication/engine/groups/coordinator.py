@@ -1,0 +1,333 @@
+"""Coordinates the groups of one partition of their log, as long as its replica here leads (G2).
+
+| event                              | what follows                                                                   |
+| ---------------------------------- | ------------------------------------------------------------------------------ |
+| the log is read                    | each member has a session from here on                                         |
+| a request                          | core.groups decides; it is answered once the changes, and all that was decided |
+|                                    | before, are committed                                                          |
+| what a member may hold has changed | news for it, once that is committed                                            |
+| a member's session is over         | it has left                                                                    |
+| a member's connection ends         | its session ends soon, unless it comes back                                    |
+
+What is decided counts for the next decision at once, and for nobody else before it is committed: it is lost with the
+leadership, together with all that followed from it (engine.groups.group_log).
+
+All is done on the broker's loop. Whoever calls a method that takes a replica has its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from spark_replication.core.groups import deciding
+from spark_replication.core.groups.deciding import HANDOVER_MS, MemberShares
+from spark_replication.core.groups.group import (
+    Change,
+    ConsumerGroup,
+    Groups,
+    MemberJoined,
+    MemberLeft,
+    PartitionsGranted,
+    PartitionsReleased,
+)
+from spark_replication.core.groups.sharing import Hosts
+from spark_replication.engine.groups.group_log import SNAPSHOT_ROWS_MIN, GroupLog, Load, Soon
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.groups import (
+    Beat,
+    Beaten,
+    CommitPositions,
+    CommitTaken,
+    GroupAnswer,
+    GroupNews,
+    GroupRequest,
+    HeldPartition,
+    Holding,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+)
+from spark_replication.model import TopicPartition
+from spark_replication.ports import GroupRows
+
+LATE_MS = 1_000  # a tick that comes so late: this process was stopped, and the members were not heard
+HUNG_UP_PARTS = 4  # of a session: what is left of it once its connection has ended
+
+
+class MemberLink(Protocol):
+    """The connection that a member's requests come over."""
+
+    def answer(self, number: int, told: GroupAnswer | ReplicationError) -> None: ...
+    def tell(self, news: GroupNews) -> None: ...
+
+
+class Around(Protocol):
+    """What a coordinator needs of its broker."""
+
+    @property
+    def version(self) -> object:
+        """Another object once there are other partitions."""
+
+    def hosts(self, topics: Iterable[str]) -> Hosts:
+        """The partitions of these topics, each with the hosts of its replicas in sync."""
+
+    def clock_ms(self) -> float:
+        """Never goes back."""
+
+    def now_ms(self) -> int: ...
+
+
+class MemberSession:
+    """What a coordinator knows of a member besides its log."""
+
+    def __init__(self, deadline_ms: float) -> None:
+        self.deadline_ms = deadline_ms
+        self.link: MemberLink | None = None
+        #: Since when it is to hand over partitions.
+        self.handing_over: dict[TopicPartition, float] = {}
+        #: What it was last told to hold. None: nothing yet, as far as this coordinator knows.
+        self.told: dict[TopicPartition, int] | None = None
+
+
+class Coordinator:
+    def __init__(
+        self,
+        rows: GroupRows,
+        load: Load,
+        around: Around,
+        soon: Soon,
+        *,
+        snapshot_rows_min: int = SNAPSHOT_ROWS_MIN,
+    ) -> None:
+        self._around = around
+        self._log = GroupLog(
+            rows,
+            load,
+            soon,
+            around.now_ms,
+            began=self._begin,
+            ended=self._forget,
+            snapshot_rows_min=snapshot_rows_min,
+        )
+        self._forget()
+
+    def _forget(self) -> None:
+        self._sessions: dict[tuple[str, str], MemberSession] = {}
+        self._assigned: dict[str, MemberShares] = {}
+        #: The groups whose members, or whose partitions, have changed since.
+        self._unsettled: set[str] = set()
+        self._version: object = None
+        self._ticked_ms: float | None = None
+        self._due_ms = 0.0  # no session ends before
+
+    def _begin(self) -> None:
+        clock_ms = self._around.clock_ms()
+        self._ticked_ms, self._due_ms = clock_ms, 0.0
+        for group in self._groups.by_name.values():
+            self._unsettled.add(group.name)
+            for name, member in group.members.items():
+                self._sessions[group.name, name] = MemberSession(clock_ms + member.introduction.session_ms)
+
+    @property
+    def _groups(self) -> Groups:
+        return self._log.groups
+
+    # Requests
+
+    def ask(self, replica: ReplicaLoop, number: int, asked: GroupRequest, link: MemberLink) -> None:
+        try:
+            self._log.check(replica)
+            told = self._decided(asked, link)
+        except ReplicationError as error:
+            link.answer(number, error)
+        else:
+            self._log.once_committed(lambda error: link.answer(number, told if error is None else error))
+            self._settle(asked.group)
+        self._log.gather()
+
+    def _decided(self, asked: GroupRequest, link: MemberLink) -> GroupAnswer:
+        match asked:
+            case JoinGroup():
+                return self._joins(asked, link)
+            case Beat():
+                return self._beats(asked, link)
+            case CommitPositions():
+                return self._commits(asked)
+            case LeaveGroup():
+                return self._leaves(asked)
+
+    def _joins(self, asked: JoinGroup, link: MemberLink) -> Joined:
+        group = self._groups.by_name.get(asked.group) or ConsumerGroup(asked.group)
+        self._take(deciding.joins(group, asked.member, asked.introduction))
+        session = MemberSession(self._around.clock_ms() + asked.introduction.session_ms)
+        session.link = link
+        self._sessions[asked.group, asked.member] = session
+        self._due_ms = min(self._due_ms, session.deadline_ms)
+        return Joined(epoch=self._groups.by_name[asked.group].epoch)
+
+    def _beats(self, asked: Beat, link: MemberLink) -> Beaten:
+        group = self._group(asked.group)
+        member = deciding.member_of(group, asked.member, asked.epoch)
+        session = self._sessions[asked.group, asked.member]
+        session.deadline_ms = self._around.clock_ms() + member.introduction.session_ms
+        is_another = session.link is not link
+        session.link = link
+        if asked.held is not None:
+            held = {TopicPartition(*each) for each in asked.held}
+            self._take(deciding.holds(group, asked.member, asked.epoch, held, asked.heard))
+            kept = self._keeps(group, asked.member)
+            if is_another or asked.heard < max(kept.values(), default=0) or held - kept.keys():
+                session.told = None  # it has not heard of all, or what it was told was lost
+                self._unsettled.add(group.name)
+        return Beaten()
+
+    def _commits(self, asked: CommitPositions) -> CommitTaken:
+        taken = deciding.commits(
+            self._group(asked.group),
+            asked.member,
+            asked.epoch,
+            asked.sequence,
+            asked.positions,
+            self._around.now_ms(),
+        )
+        self._take(taken.changes)
+        return CommitTaken(refused=tuple(Holding(*each) for each in taken.refused))
+
+    def _leaves(self, asked: LeaveGroup) -> Left:
+        group = self._group(asked.group)
+        deciding.member_of(group, asked.member, asked.epoch)
+        self._part_with(group, asked.member, "it left")
+        return Left()
+
+    def _part_with(self, group: ConsumerGroup, name: str, why: str) -> None:
+        self._take(deciding.leaves(group, name, why))
+        del self._sessions[group.name, name]
+
+    def _group(self, name: str) -> ConsumerGroup:
+        """A group without anything if nobody knows it."""
+        return self._groups.by_name.get(name) or ConsumerGroup(name)
+
+    def _take(self, changes: Sequence[Change]) -> None:
+        self._log.take(changes)
+        for change in changes:
+            if isinstance(change, (MemberJoined, MemberLeft)):
+                self._assigned.pop(change.group, None)
+            if isinstance(change, (MemberJoined, MemberLeft, PartitionsGranted, PartitionsReleased)):
+                self._unsettled.add(change.group)
+
+    # Who is to hold what
+
+    def _note_version(self) -> None:
+        version = self._around.version
+        if version is not self._version:
+            self._version = version
+            self._assigned.clear()
+            self._unsettled.update(self._groups.by_name)
+
+    def _settle(self, name: str) -> None:
+        """Grant what nobody owns, and tell the members of the group what has changed for them."""
+        if name not in self._unsettled:
+            return
+        group = self._groups.by_name.get(name)
+        if group is not None and group.members:
+            assigned = self._assigned.get(name)
+            if assigned is None:
+                topics = {topic for member in group.members.values() for topic in member.introduction.topics}
+                assigned = self._assigned[name] = deciding.assignment(group, self._around.hosts(topics))
+            self._take(deciding.grants(group, assigned))
+            for member in group.members:
+                self._tell(group, member)
+        self._unsettled.discard(name)
+
+    def _keeps(self, group: ConsumerGroup, name: str) -> dict[TopicPartition, int]:
+        member, assigned = group.members[name], self._assigned.get(group.name)
+        return dict(member.owned) if assigned is None else assigned.keeps(name, member)
+
+    def _tell(self, group: ConsumerGroup, name: str) -> None:
+        member, session = group.members[name], self._sessions[group.name, name]
+        clock_ms = self._around.clock_ms()
+        leaving = self._assigned[group.name].hands_over(name, member)
+        session.handing_over = {each: session.handing_over.get(each, clock_ms) for each in leaving}
+        if leaving:
+            self._due_ms = min(self._due_ms, min(session.handing_over.values()) + HANDOVER_MS)
+        kept = self._keeps(group, name)
+        if session.told == kept:
+            return
+        session.told = kept
+        news = GroupNews(
+            group=group.name,
+            member=name,
+            epoch=member.epoch,
+            heard=group.epoch,
+            partitions=tuple(_held(group, partition, epoch) for partition, epoch in sorted(kept.items())),
+        )
+
+        def tell(error: ReplicationError | None) -> None:
+            if error is None and session.link is not None:
+                session.link.tell(news)
+
+        self._log.once_committed(tell)
+
+    # Time
+
+    def tick(self, replica: ReplicaLoop) -> None:
+        try:
+            self._log.check(replica)
+        except ReplicationError:
+            return
+        clock_ms = self._around.clock_ms()
+        self._judge_itself(clock_ms)
+        self._note_version()
+        if clock_ms >= self._due_ms:
+            self._expire(clock_ms)
+        for name in sorted(self._unsettled):
+            self._settle(name)
+        self._log.keep(replica)
+        self._log.gather()
+
+    def _judge_itself(self, clock_ms: float) -> None:
+        """Nobody was heard while this process stood still: that is no member's fault."""
+        late_ms = 0.0 if self._ticked_ms is None else clock_ms - self._ticked_ms
+        self._ticked_ms = clock_ms
+        if late_ms >= LATE_MS:
+            for session in self._sessions.values():
+                session.deadline_ms += late_ms
+
+    def _expire(self, clock_ms: float) -> None:
+        for (group_name, name), session in [*self._sessions.items()]:
+            group = self._groups.by_name[group_name]
+            if clock_ms >= session.deadline_ms:
+                self._part_with(group, name, f"silent for {group.members[name].introduction.session_ms} ms")
+            elif any(clock_ms >= since + HANDOVER_MS for since in session.handing_over.values()):
+                kept = ", ".join(map(str, sorted(session.handing_over)))
+                self._part_with(group, name, f"did not hand over {kept} within {HANDOVER_MS} ms")
+        dues = [session.deadline_ms for session in self._sessions.values()]
+        dues += [since + HANDOVER_MS for each in self._sessions.values() for since in each.handing_over.values()]
+        self._due_ms = min(dues, default=float("inf"))
+
+    def hung_up(self, link: MemberLink) -> None:
+        """A member that lives comes back at once."""
+        clock_ms = self._around.clock_ms()
+        for (group, name), session in self._sessions.items():
+            if session.link is link:
+                session.link = None
+                left_ms = self._groups.by_name[group].members[name].introduction.session_ms / HUNG_UP_PARTS
+                session.deadline_ms = min(session.deadline_ms, clock_ms + left_ms)
+                self._due_ms = min(self._due_ms, session.deadline_ms)
+
+
+def _held(group: ConsumerGroup, partition: TopicPartition, epoch: int) -> HeldPartition:
+    position = group.positions.get(partition)
+    if position is None:
+        return HeldPartition(topic=partition.topic, partition=partition.partition, owner_epoch=epoch)
+    return HeldPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        owner_epoch=epoch,
+        topic_id=position.topic_id,
+        offset=position.offset,
+        last_epoch=position.last_epoch,
+    )

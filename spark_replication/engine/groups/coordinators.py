@@ -1,0 +1,152 @@
+"""A broker's coordinators: one for each partition of the groups' log that it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from spark_replication.core.groups.sharing import Hosts
+from spark_replication.core.routing import partition_of_key
+from spark_replication.engine.groups.coordinator import Coordinator, MemberLink
+from spark_replication.engine.groups.group_log import SNAPSHOT_ROWS_MIN, Load, Soon
+from spark_replication.engine.replica.partition import Partition
+from spark_replication.errors import NotCoordinator, ReplicationError
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.groups import GROUPS_TOPIC, GroupRequest
+from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.ports import GroupRows
+
+
+class Topics(Protocol):
+    """What clients are told of topics. It never changes: after a change there is another."""
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, PartitionCommand]: ...
+
+    @property
+    def hidden(self) -> Collection[TopicPartition]:
+        """Partitions of which nothing else is known."""
+
+
+class KnownPartitions:
+    """The partitions of topics, as clients are told of them (engine.groups.coordinator.Around)."""
+
+    def __init__(
+        self,
+        topics: Callable[[], Topics],
+        brokers: Callable[[], Mapping[BrokerId, Registration]],
+        *,
+        clock_ms: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._brokers = brokers
+        self.clock_ms = clock_ms
+        self.now_ms = now_ms
+        self._known: Topics | None = None
+        self._names: frozenset[TopicPartition] = frozenset()
+        self._by_topic: dict[str, list[PartitionCommand]] = {}
+        self._numbers: dict[str, list[int]] = {}
+        self._version = object()
+
+    @property
+    def version(self) -> object:
+        self._look()
+        return self._version
+
+    def numbers(self, topic: str) -> list[int]:
+        """The numbers of all its partitions, also of those of which no more is known: keys are placed by how many
+        there are."""
+        self._look()
+        return self._numbers.get(topic, [])
+
+    def hosts(self, topics: Iterable[str]) -> Hosts:
+        self._look()
+        brokers = self._brokers()
+        return {
+            each.topic_partition: frozenset(brokers[replica].host for replica in each.state.isr if replica in brokers)
+            for topic in topics
+            for each in self._by_topic.get(topic, ())
+        }
+
+    def _look(self) -> None:
+        """Costs a look at each partition, after a change of any."""
+        topics = self._topics()
+        if topics is self._known:
+            return
+        names = frozenset(topics.partitions) | frozenset(topics.hidden)
+        if names != self._names:
+            self._names, self._version = names, object()
+        self._known = topics
+        self._by_topic, self._numbers = {}, {}
+        for name in sorted(names):
+            self._numbers.setdefault(name.topic, []).append(name.partition)
+            if name in topics.partitions:
+                self._by_topic.setdefault(name.topic, []).append(topics.partitions[name])
+
+
+class Coordinators:
+    """All is done on the broker's loop."""
+
+    def __init__(
+        self,
+        replicas: Callable[[], Mapping[TopicPartition, Partition]],
+        known: KnownPartitions,
+        rows: GroupRows,
+        load: Load,
+        *,
+        soon_at: Callable[[Partition], Soon] = lambda partition: partition.post,
+        snapshot_rows_min: int = SNAPSHOT_ROWS_MIN,
+    ) -> None:
+        self._replicas = replicas
+        self._known = known
+        self._rows = rows
+        self._load = load
+        self._soon_at = soon_at
+        self._snapshot_rows_min = snapshot_rows_min
+        self._coordinators: dict[Partition, Coordinator] = {}
+
+    @property
+    def all(self) -> Mapping[Partition, Coordinator]:
+        return self._coordinators
+
+    def ask(self, number: int, asked: GroupRequest, link: MemberLink) -> None:
+        try:
+            partition = self._partition_of(asked.group)
+        except ReplicationError as error:
+            link.answer(number, error)
+            return
+        coordinator = self._coordinator(partition)
+        partition.do(lambda replica: coordinator.ask(replica, number, asked, link))
+
+    def hung_up(self, link: MemberLink) -> None:
+        for coordinator in self._coordinators.values():
+            coordinator.hung_up(link)
+
+    def tick(self) -> None:
+        """Costs a look at each of this broker's partitions: few are the groups'."""
+        replicas = self._replicas()
+        found = [partition for name, partition in [*replicas.items()] if name.topic == GROUPS_TOPIC]
+        self._coordinators = {each: known for each, known in self._coordinators.items() if each in found}
+        for partition in found:
+            if partition.leads or partition in self._coordinators:
+                partition.try_do(self._coordinator(partition).tick)
+
+    def _coordinator(self, partition: Partition) -> Coordinator:
+        found = self._coordinators.get(partition)
+        if found is None:
+            soon = self._soon_at(partition)
+            rows_min = self._snapshot_rows_min
+            found = Coordinator(self._rows, self._load, self._known, soon, snapshot_rows_min=rows_min)
+            self._coordinators[partition] = found
+        return found
+
+    def _partition_of(self, group: str) -> Partition:
+        numbers = self._known.numbers(GROUPS_TOPIC)
+        if not numbers:
+            raise NotCoordinator("this broker knows of no groups' log yet: ask for it, and retry")
+        name = TopicPartition(GROUPS_TOPIC, partition_of_key(numbers, group.encode()))
+        found = self._replicas().get(name)
+        if found is None:
+            raise NotCoordinator(f"group {group} is coordinated by whoever leads {name}: reload routes and retry")
+        return found
