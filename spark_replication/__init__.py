@@ -9,6 +9,7 @@ from spark_replication import errors
 if TYPE_CHECKING:
     from spark_replication.admin.notebook.connected import connect
     from spark_replication.client.asking.admin import Admin
+    from spark_replication.client.consuming.consumer import Consumer
     from spark_replication.client.producing.producer import Producer
     from spark_replication.client.reading.local_reader import LocalReader
     from spark_replication.client.reading.reader import Reader
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "Consumer",
     "Identity",
     "LeaderTable",
     "LocalCluster",
@@ -44,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "spark_replication.client.asking.admin",
+    "Consumer": "spark_replication.client.consuming.consumer",
     "Identity": "spark_replication.engine.client.numbers",
     "LeaderTable": "spark_replication.mirror.asking.routing",
     "LocalCluster": "spark_replication.live.local_cluster",

@@ -290,6 +290,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "connections of readers besides"
         ),
     ] = field(name="flight.reads.max", default=1_000)
+    group_connections_max: Annotated[
+        Count, Meta(description="connections of members of consumer groups that a broker serves at one time")
+    ] = field(name="group.connections.max", default=2_000)
     flight_read_bytes_max: Annotated[
         Bytes,
         Meta(

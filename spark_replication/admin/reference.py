@@ -52,6 +52,9 @@ EXAMPLES = {
     '    producer.send("orders", {"id": [1], "amount": [9.5]}, partition=0).result()',
     "Reader": 'for found in sr.Reader("zk://127.0.0.1:PORT/spark_replication").read("orders"):\n'
     "    print(found.partition, found.base_offset, found.batch.num_rows)",
+    "Consumer": 'with sr.Consumer("zk://127.0.0.1:PORT/spark_replication", ["orders"], group="etl") as consumer:\n'
+    "    found = consumer.poll(5)  # or: for found in consumer\n"
+    "    print(None if found is None else (found.partition, found.batch.num_rows), consumer.assignment)",
     "topic": 'orders = sr.topic("orders", "zk://127.0.0.1:PORT/spark_replication", where=[("amount", ">", 5)])\n'
     "print(orders.to_arrow(), orders.tail(3))",
     "LocalReader": "from pathlib import Path\n\n"

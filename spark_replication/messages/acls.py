@@ -8,12 +8,17 @@
 | alter          | create, change, delete it; and describe       | move and elect partitions; settings; ACLs; alter |
 |                |                                               | of each topic; and describe                      |
 | cluster_action |                                               | be a broker, or give orders to brokers           |
+
+| right          | on a consumer group, or on all whose names begin alike                                           |
+| -------------- | ------------------------------------------------------------------------------------------------ |
+| describe       | its members and positions                                                                        |
+| read           | be a member, commit, reset and delete its positions; and describe. Of topics, read is needed, too |
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Literal, NamedTuple, get_args
 
@@ -22,7 +27,7 @@ from spark_replication.messages.introducing import PrincipalName
 from spark_replication.model import require
 
 Right = Literal["describe", "read", "write", "alter", "cluster_action"]
-Kind = Literal["topic", "prefix", "cluster"]
+Kind = Literal["topic", "prefix", "cluster", "group", "group_prefix"]
 Effect = Literal["allow", "deny"]
 
 DENY: Effect = "deny"
@@ -30,7 +35,15 @@ FROM = "from"  # a host or a network follows
 EVERYBODY = "*"  # in place of a principal: each that is let in
 
 _TOPIC_RIGHTS: frozenset[Right] = frozenset({"describe", "read", "write", "alter"})
+_GROUP_RIGHTS: frozenset[Right] = frozenset({"describe", "read"})
 _CLUSTER_RIGHTS: frozenset[Right] = frozenset({"describe", "alter", "cluster_action"})
+_RIGHTS: Mapping[Kind, frozenset[Right]] = {
+    "topic": _TOPIC_RIGHTS,
+    "prefix": _TOPIC_RIGHTS,
+    "cluster": _CLUSTER_RIGHTS,
+    "group": _GROUP_RIGHTS,
+    "group_prefix": _GROUP_RIGHTS,
+}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PRINCIPAL = re.compile(r"[!-:<-~]+")  # visible, without blanks and `;`
 
@@ -47,8 +60,16 @@ class Need(NamedTuple):
     """What a request needs."""
 
     right: Right
-    #: None for the cluster.
+    #: None, as is the group, for the cluster.
     topic: str | None = None
+    group: str | None = None
+
+    @property
+    def what(self) -> str:
+        """As an ACL's text has it."""
+        if self.group is not None:
+            return f"group {self.group}"
+        return "cluster" if self.topic is None else f"topic {self.topic}"
 
 
 class Acl(Part, frozen=True, kw_only=True, order=True):
@@ -59,7 +80,7 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
     principal: PrincipalName
     right: Right
     kind: Kind
-    #: The topic's, or what the names of topics begin with. Empty for the cluster.
+    #: The topic's or the group's, or what the names of such begin with. Empty for the cluster.
     name: str = ""
     #: Who is denied something may not do it, whatever else is said.
     effect: Effect = "allow"
@@ -68,7 +89,7 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
 
     def __post_init__(self) -> None:
         require_principal(self.principal)
-        rights = _CLUSTER_RIGHTS if self.kind == "cluster" else _TOPIC_RIGHTS
+        rights = _RIGHTS[self.kind]
         require(self.right in rights, f"{self.right} is no right on a {self.kind}: {', '.join(sorted(rights))} are")
         is_named = self.name == "" if self.kind == "cluster" else _NAME.fullmatch(self.name) is not None
         require(is_named, f"{self.name!r} names no {self.kind}: letters, digits, `.`, `_` and `-`")

@@ -30,6 +30,7 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done
+from spark_replication.messages.groups import OpenGroups
 from spark_replication.messages.guarding import (
     BrokerDied,
     DiskFailed,
@@ -181,6 +182,7 @@ DISK_FAILED = Action("disk_failed", DiskFailed, Done, _of_cluster("cluster_actio
 DISK_DAMAGED = Action("disk_damaged", DiskDamaged, Done, _of_cluster("cluster_action"))
 GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alter"))
+OPEN_GROUPS = Action("open_groups", OpenGroups, Done, _nothing)
 DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"), only_asks=True)
 DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"), only_asks=True)
 DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"), only_asks=True)

@@ -15,6 +15,7 @@ from spark_replication import decoding
 from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.envelope import VERSION, Message, Versioned, check_told, check_version
+from spark_replication.messages.groups import GroupAnswerFrame, GroupFrame, GroupNewsFrame
 from spark_replication.messages.lane import (
     ClientFrame,
     PutAnswersFrame,
@@ -49,6 +50,9 @@ Frame = (
     | ReadFrame
     | ReadAnswerFrame
     | ThrottledFrame
+    | GroupFrame
+    | GroupAnswerFrame
+    | GroupNewsFrame
     | ErrorFrame
 )
 

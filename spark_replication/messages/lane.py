@@ -35,6 +35,8 @@ class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="cli
     cluster_id: str = ""
     #: Whether it reads. A client that does not produces.
     reads: bool = False
+    #: Whether members of consumer groups ask their coordinator over it.
+    joins: bool = False
     #: Set if the client has a token: see HelloFrame.
     name: str | msgspec.UnsetType = msgspec.UNSET
     port: Port | msgspec.UnsetType = msgspec.UNSET

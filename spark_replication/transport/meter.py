@@ -27,6 +27,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 # Kinds of requests besides actions.
 PUT = "put"  # a producer's batch, until it is answered
 GET = "get"  # a read stream, until its first look
+GROUP = "group"  # what a member of a consumer group asks of its coordinator
 UNKNOWN = "unknown"  # an action that this server does not know
 # Of these only refusals are counted.
 CALL = "call"  # any call of a client that may not call here

@@ -23,14 +23,17 @@ class Opened(NamedTuple):
     welcome: WelcomeFrame
 
 
-def opened(host: str, port: int, security: Security, *, reads: bool, frame_bytes_max: int) -> Opened:
-    """Raises OSError or a ReplicationError. See ClientFrame for `reads`, and FrameReceiver for frame_bytes_max."""
+def opened(
+    host: str, port: int, security: Security, *, reads: bool = False, joins: bool = False, frame_bytes_max: int
+) -> Opened:
+    """Raises OSError or a ReplicationError. See ClientFrame for `reads` and `joins`, and FrameReceiver for
+    frame_bytes_max."""
     connection = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
     try:
         tune(connection)
         channel = security.connected(connection, host, HELLO_TIMEOUT_S)
         receiver = FrameReceiver(channel, frame_bytes_max)
-        hello = ClientFrame(cluster_id=security.cluster(), reads=reads, port=port)
+        hello = ClientFrame(cluster_id=security.cluster(), reads=reads, joins=joins, port=port)
         welcome = introduce_client(channel, receiver, hello, security.client_tokens, HELLO_TIMEOUT_S)
     except InvalidRequest as error:  # another program may have the port of a broker that has ended
         connection.close()

@@ -37,6 +37,7 @@ from spark_replication.engine.broker.broker_host import (
 )
 from spark_replication.engine.broker.broker_loop import BrokerLoop
 from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.groups.coordinators import KnownPartitions
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import QueuedFailureReports
@@ -85,11 +86,11 @@ from spark_replication.storage.format.batches import topic_schema
 from spark_replication.storage.log.segment_memory import SegmentMemory
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.flight.flight import BrokerFlightServer
-from spark_replication.transport.frames.replication import Address, Replication
+from spark_replication.transport.frames.replication import Address, Replication, ServedBroker
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import read_security
-from spark_replication.transport.sockets.socket_loop import SocketLoop
+from spark_replication.transport.sockets.socket_loop import SocketLoop, loop_ms
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -299,13 +300,19 @@ class BrokerLife:
         self._replication = Replication(
             options.host,
             self._sockets,
+            ServedBroker(
+                find=lambda partition: self._loop.partition(partition),  # noqa: PLW0108 (the loop comes after)
+                schema_of=lambda topic: topic_schema(self._loop.config(topic)),
+                replicas=lambda: self._loop.replicas,
+                known_partitions=KnownPartitions(
+                    lambda: self._loop.known_topics, lambda: self._loop.brokers, clock_ms=loop_ms, now_ms=now_ms
+                ),
+            ),
             cluster_id=options.cluster_id,
             broker=options.broker_id,
             settings=self._settings,
             rights=rights,
-            find=lambda partition: self._loop.partition(partition),  # noqa: PLW0108 (the loop comes after)
             address_of=self._address_of,
-            schema_of=lambda topic: topic_schema(self._loop.config(topic)),
             now_ms=now_ms,
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)
@@ -516,6 +523,7 @@ class BrokerLife:
             (self._replica_timers, Duty.TICK, self._tick),
             (self._replica_timers, Duty.GIVE_TURNS, lambda: self._loop.give_turns(now_ms())),
             (self._replica_timers, Duty.CHECKPOINT, self._checkpoint),
+            (self._replica_timers, Duty.COORDINATE, self._replication.coordinate),
             (self._slow_timers, Duty.CLEAN_UP, self._clean_up),
             (self._slow_timers, Duty.READ_BROKERS, self._read_brokers),
             (self._slow_timers, Duty.TRY_REFUSED, self._loop.try_refused),

@@ -41,7 +41,13 @@ from spark_replication.core.settings_in_force import all_shown
 from spark_replication.engine.controller.candidacy import Candidacy, Instruction
 from spark_replication.engine.controller.candidacy import Event as Happened
 from spark_replication.engine.controller.controller_loop import ControllerLoop
-from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
+from spark_replication.errors import (
+    NotController,
+    ReplicationError,
+    RequestTimedOut,
+    StorageFailed,
+    TopicAlreadyExists,
+)
 from spark_replication.live.controller.command_sender import ThreadedCommandSender
 from spark_replication.live.controller.concerns import Concerns
 from spark_replication.live.controller.last_described import LastDescribed
@@ -62,17 +68,20 @@ from spark_replication.messages.actions import (
     DISK_FAILED,
     METADATA,
     METRICS,
+    OPEN_GROUPS,
     REBUILD_MIRROR,
 )
 from spark_replication.messages.commands import TellNotes
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
+from spark_replication.messages.groups import GROUPS_PARTITIONS, GROUPS_REPLICAS, GROUPS_TOPIC, OpenGroups
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mending import DiskDamaged
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
+    CreateTopic,
     DescribeAcls,
     DescribeQuotas,
     Request,
@@ -88,6 +97,7 @@ from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change
+from spark_replication.storage.format.group_rows import GROUPS_SCHEMA_TEXT
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
@@ -102,6 +112,7 @@ SEAT_LOOK_S = 0.1
 STOP_S = 2.0
 CLOSE_TIMEOUT_S = 160.0  # a dismissal of guardians included
 TICK_S = 0.2
+GROUPS_SEGMENT_BYTES = 1 << 20  # what is in a snapshot goes a segment at a time
 REBUILD_S = 8.0  # less than an admin's request waits for one answer
 
 Answer = TypeVar("Answer")
@@ -467,6 +478,7 @@ class ControllerHost:
             handled(DISK_FAILED, self._disk_failed),
             handled(DISK_DAMAGED, self._disk_damaged),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
+            handled_of(OPEN_GROUPS, self._open_groups),
             handled(DESCRIBE_EVENTS, self._events),
             handled(DESCRIBE_ACLS, self._told_acls),
             handled(DESCRIBE_QUOTAS, self._told_quotas),
@@ -515,6 +527,30 @@ class ControllerHost:
         if reply.error is not None:
             raise reply.error
         return RequestAnswer(errors={name: _refusal(error) for name, error in reply.errors.items()})
+
+    def _open_groups(self, _asked: OpenGroups, caller: str) -> Done:
+        def missing(cluster: ClusterState) -> int | None:
+            """How many replicas the groups' log is to have; None if it is there."""
+            return None if GROUPS_TOPIC in cluster.topics else min(GROUPS_REPLICAS, len(cluster.brokers.electable))
+
+        replicas = self.ask(missing)
+        if replicas is None:
+            return Done()
+        creation = CreateTopic(
+            name=GROUPS_TOPIC,
+            schema=GROUPS_SCHEMA_TEXT,
+            partitions=GROUPS_PARTITIONS,
+            replication_factor=replicas,
+            config={
+                "retention.ms": -1,
+                "retention.bytes": -1,
+                "segment.bytes": GROUPS_SEGMENT_BYTES,
+                "min.insync.replicas": min(2, replicas),
+            },
+        )
+        with contextlib.suppress(TopicAlreadyExists):
+            self._carry_out(creation, caller)
+        return Done()
 
     def _broker_died(self, died: BrokerDied) -> Done:
         if not self.active:

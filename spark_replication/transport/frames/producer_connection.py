@@ -75,6 +75,7 @@ class ProducerShared:
 class ProducerConnection(ClientConnection):
     def __init__(self, lane: ProducerShared, client: Admitted) -> None:
         super().__init__(lane.loop, client)
+        client.receiver.frame_bytes_max = lane.frame_bytes_max
         self._lane = lane
         self._schema_bytes = 0
         self._end = PutEnd(

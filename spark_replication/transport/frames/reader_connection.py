@@ -99,6 +99,8 @@ class Reads:
 class ReaderConnection(ClientConnection):
     def __init__(self, reads: Reads, client: Admitted) -> None:
         super().__init__(reads.loop, client)
+        client.receiver.frame_bytes_max = QUESTION_BYTES_MAX
+        client.receiver.room_bytes = QUESTIONS_ROOM_BYTES
         self._reads = reads
         self._find = client.rights.guarded(reads.find, client.caller, "read")
         self._taken = 0  # of the room

@@ -7,14 +7,17 @@ partition waits at the leader and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from spark_replication.config import Settings
-from spark_replication.engine.replica.partition import FindPartition
+from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
+from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.storage.format.batches import TopicSchema
+from spark_replication.storage.format.group_rows import StoredGroupRows
 from spark_replication.transport.frames.producer_connection import ProducerShared
 from spark_replication.transport.frames.reader_connection import Reads
 from spark_replication.transport.frames.replication_client import Address, AddressOf, ReplicationClient
@@ -31,6 +34,17 @@ READ_THREADS = 4  # they wait for disks, each for one reader
 HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
 
 
+class ServedBroker(NamedTuple):
+    """What a broker has, and lets others have."""
+
+    find: FindPartition
+    #: Finds the schema of a topic.
+    schema_of: Callable[[str], TopicSchema]
+    #: Those that are here.
+    replicas: Callable[[], Mapping[TopicPartition, Partition]]
+    known_partitions: KnownPartitions
+
+
 class Replication:
     """Listens on `port` from birth; serves from `start` on; follows once `registered` was called."""
 
@@ -38,17 +52,15 @@ class Replication:
         self,
         host: str,
         loop: SocketLoop,
+        served: ServedBroker,
         *,
         cluster_id: str,
         broker: BrokerId,
         settings: Settings,
         rights: Rights,
-        find: FindPartition,
         address_of: AddressOf,
-        schema_of: Callable[[str], TopicSchema],
         now_ms: Callable[[], int],
     ) -> None:
-        """schema_of: finds the schema of a topic."""
         frame_bytes_max = settings.replication_frame_bytes_max
         # A frame holds at least one batch, and an index entry for each batch: never more than twice the data.
         needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
@@ -57,21 +69,25 @@ class Replication:
                 f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
                 f"batch.bytes.max: {needed} at least"
             )
+        find, schema_of = served.find, served.schema_of
         self._aside = Aside(loop, ASIDE_THREADS, name="replication-aside")
         self._put_aside = Aside(loop, ASIDE_THREADS, name="put-aside")
         self.lane = ProducerShared(loop, self._put_aside, find, schema_of, settings, now_ms=now_ms)
         self._read_aside = Aside(loop, READ_THREADS, name="read-aside")
         self.reads = Reads(loop, self._read_aside, find, schema_of, room_bytes_max=settings.flight_read_bytes_max)
+        rows = StoredGroupRows(settings.batch_bytes_max)
+        load = self._read_aside.do_alone
+        self._coordinators = Coordinators(served.replicas, served.known_partitions, rows, load)
         self._server = ReplicationServer(
             host,
             loop,
             self._aside,
             cluster_id=cluster_id,
             rights=rights,
-            find=find,
             frame_bytes_max=frame_bytes_max,
             lane=self.lane,
             reads=self.reads,
+            coordinators=self._coordinators,
             now_ms=now_ms,
         )
         self._client = ReplicationClient(
@@ -86,7 +102,9 @@ class Replication:
             silence_ms=settings.replica_lag_time_ms,
         )
         self.port = self._server.port
+        self.loop = loop
         self.meter = self._server.meter
+        self.asked_of_groups = self._server.asked_of_groups
         self.sent, self.received = self._server.sent, self._client.received
 
     def start(self) -> None:
@@ -98,6 +116,10 @@ class Replication:
     def registered(self, broker_epoch: int) -> None:
         """Fetches belong to this life of the broker from now on. Call it before BrokerLoop.registered."""
         self._client.registered(broker_epoch)
+
+    def coordinate(self) -> None:
+        """Give time to the coordinators of groups, soon; from any thread."""
+        self.loop.post(self._coordinators.tick)
 
     def close(self) -> None:
         self._client.close()

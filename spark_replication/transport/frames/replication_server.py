@@ -25,7 +25,7 @@ from functools import partial
 from typing import TypeGuard
 
 from spark_replication.engine.ends.fetch_session import FetchAnswer, FollowerConnections, LeaderEnd, checked, loaded
-from spark_replication.engine.replica.partition import FindPartition
+from spark_replication.engine.groups.coordinators import Coordinators
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -54,14 +54,10 @@ from spark_replication.process.threads import Load
 from spark_replication.storage.format.batches import check_data
 from spark_replication.storage.format.index import ENTRY_BYTES
 from spark_replication.transport.frames.client_connection import Admitted, ClientConnection
+from spark_replication.transport.frames.member_connection import MemberConnection
 from spark_replication.transport.frames.producer_connection import ProducerConnection, ProducerShared
-from spark_replication.transport.frames.reader_connection import (
-    QUESTION_BYTES_MAX,
-    QUESTIONS_ROOM_BYTES,
-    ReaderConnection,
-    Reads,
-)
-from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
+from spark_replication.transport.frames.reader_connection import ReaderConnection, Reads
+from spark_replication.transport.meter import CONNECTION, FETCH, GROUP, Meter, Traffic
 from spark_replication.transport.proofs.caller import Caller
 from spark_replication.transport.proofs.handshake import admitted
 from spark_replication.transport.proofs.tokens import Tokens
@@ -93,6 +89,11 @@ FLOOD_BATCHES_PER_MS = 8
 CLOSE_TIMEOUT_S = 2.0
 BROKEN_TOLD_MS = 60_000  # of each host
 
+# Kinds of clients, each with the setting that says how many may be connected.
+PRODUCERS = "producers (flight.writes.max)"
+READERS = "readers (flight.reads.max)"
+MEMBERS = "members of groups (group.connections.max)"
+
 log = logging.getLogger(__name__)
 
 
@@ -105,10 +106,10 @@ class ReplicationServer:
         *,
         cluster_id: str,
         rights: Rights,
-        find: FindPartition,
         frame_bytes_max: int,
         lane: ProducerShared,
         reads: Reads,
+        coordinators: Coordinators,
         now_ms: Callable[[], int],
     ) -> None:
         """Listen at once, on a port that the system chooses; serve from `start` on."""
@@ -117,11 +118,13 @@ class ReplicationServer:
         self.aside = aside
         self.cluster_id = cluster_id
         self.security = rights.security
-        self.find = find
+        self.find = lane.find
         self.rights = rights
         self.frame_bytes_max = frame_bytes_max
         self.lane = lane
         self.reads = reads
+        self.coordinators = coordinators
+        self.asked_of_groups = Meter((GROUP,))
         self.now_ms = now_ms
         self.meter = Meter(())
         self.sent = Traffic()
@@ -132,12 +135,11 @@ class ReplicationServer:
         self._newcomers = Newcomers()
         #: What the others are. Under the lock.
         self._followers: set[socket.socket] = set()
-        self._producers: set[socket.socket] = set()
-        self._readers: set[socket.socket] = set()
+        self._clients: dict[str, set[socket.socket]] = {PRODUCERS: set(), READERS: set(), MEMBERS: set()}
         #: What each of them has of its principal's quota. Under the lock.
         self._streams: dict[socket.socket, contextlib.ExitStack] = {}
         #: Only the loop uses it.
-        self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
+        self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(lane.find)
         self._load = Load()
         self._broken = Seldom(BROKEN_TOLD_MS)
         try:
@@ -277,22 +279,20 @@ class ReplicationServer:
             self.is_refusal,
             partial(self._close_one, connection, channel),
         )
-        if hello.reads:
-            receiver.frame_bytes_max = QUESTION_BYTES_MAX
-            receiver.room_bytes = QUESTIONS_ROOM_BYTES
-            return ReaderConnection(self.reads, admitted)
-        receiver.frame_bytes_max = self.lane.frame_bytes_max
-        return ProducerConnection(self.lane, admitted)
+        if hello.joins:
+            return MemberConnection(self.coordinators, self.loop, self.asked_of_groups, admitted)
+        return ReaderConnection(self.reads, admitted) if hello.reads else ProducerConnection(self.lane, admitted)
 
     def _take_room(self, connection: socket.socket, hello: ClientFrame, caller: Caller) -> None:
         """Overloaded: there are too many of its kind, or of this caller. Followers never wait for clients, nor
         producers for readers."""
         settings = self.lane.settings
-        kind, clients, clients_max = (
-            ("readers (flight.reads.max)", self._readers, settings.flight_reads_max)
-            if hello.reads
-            else ("producers (flight.writes.max)", self._producers, settings.flight_writes_max)
-        )
+        kind, clients_max = PRODUCERS, settings.flight_writes_max
+        if hello.joins:
+            kind, clients_max = MEMBERS, settings.group_connections_max
+        elif hello.reads:
+            kind, clients_max = READERS, settings.flight_reads_max
+        clients = self._clients[kind]
         with self._lock:
             if len(clients) >= clients_max:
                 raise Overloaded(f"{clients_max} {kind} are connected: retry later")
@@ -335,8 +335,8 @@ class ReplicationServer:
         with self._lock:
             self._connections.pop(connection, None)
             self._followers.discard(connection)
-            self._producers.discard(connection)
-            self._readers.discard(connection)
+            for clients in self._clients.values():
+                clients.discard(connection)
             stream = self._streams.pop(connection, None)
         if stream is not None:
             stream.close()

@@ -14,12 +14,15 @@ from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.errors import (
     BrokerNotAvailable,
     ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     InvalidConfig,
+    InvalidRequest,
     ReplicationError,
     TopicAuthorizationFailed,
 )
 from spark_replication.messages.acls import Need, Right
 from spark_replication.messages.actions import Sees
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.model import TopicPartition
 from spark_replication.transport.proofs.caller import Caller
 from spark_replication.transport.security.audit import AuditLog
@@ -106,6 +109,8 @@ class Rights:
         """What raises TopicAuthorizationFailed for topics on which this caller lacks the right."""
 
         def check(topic: str) -> None:
+            if topic == GROUPS_TOPIC and right == "write":
+                raise InvalidRequest(f"only coordinators write to {topic}: sr.Consumer commits positions")
             try:
                 self.require(caller, (Need(right, topic),))
             except ReplicationError as error:
@@ -130,18 +135,20 @@ def _table_of(text: str) -> AclTable:
         return AclTable("")
 
 
-def _refused(caller: Caller, need: Need, *, is_denied: bool) -> ClusterAuthorizationFailed | TopicAuthorizationFailed:
+def _refused(caller: Caller, need: Need, *, is_denied: bool) -> ReplicationError:
     if need.right == "cluster_action":
         return ClusterAuthorizationFailed(
             f"{caller} is no broker, controller or guardian, and only they may ask for this: they have "
             "security.broker.token.file"
         )
-    what = "cluster" if need.topic is None else f"topic {need.topic}"
+    what = need.what
     mend = (
         "it is denied. `spark-replication acls list` shows by what, and `acls remove --deny` ends that"
         if is_denied
         else "whoever may alter the cluster grants it by "
         f"`spark-replication acls add {caller.name or 'NAME'} {need.right} {what}`"
     )
-    message = f"{caller} may not {need.right} {'the ' if need.topic is None else ''}{what}: {mend}"
+    message = f"{caller} may not {need.right} {'the ' if what == 'cluster' else ''}{what}: {mend}"
+    if need.group is not None:
+        return GroupAuthorizationFailed(message)
     return ClusterAuthorizationFailed(message) if need.topic is None else TopicAuthorizationFailed(message)

@@ -50,6 +50,10 @@ class Aside:
 
         self._asked.put(done)
 
+    def do_alone(self, work: Callable[[], Result], then: Callable[[Result | ReplicationError], None]) -> None:
+        """For no connection."""
+        self._asked.put(lambda: self._loop.post(partial(then, _came_of(work))))
+
     def stop(self, timeout_s: float) -> None:
         for _ in self._threads:
             self._asked.put(None)

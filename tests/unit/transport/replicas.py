@@ -11,14 +11,16 @@ from spark_replication.config import Settings
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
 from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Me
+from spark_replication.engine.broker.known_topics import NO_TOPICS
+from spark_replication.engine.groups.coordinators import KnownPartitions
 from spark_replication.engine.replica.copy_throttle import CopyThrottle
-from spark_replication.engine.replica.partition import Partition, Turns
+from spark_replication.engine.replica.partition import FindPartition, Partition, Turns
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.disk.flush_threads import FlushAtOnce
-from spark_replication.transport.frames.replication import Address, Replication
+from spark_replication.transport.frames.replication import Address, Replication, ServedBroker
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import NO_SECURITY, Security
 from spark_replication.transport.sockets.socket_loop import SocketLoop
@@ -27,6 +29,12 @@ from tests.unit.storage.storage_stories import TOPIC, files_of, log_in, prepared
 
 CLUSTER = "cluster"
 TIMEOUT_S = 20.0
+
+
+def served(find: FindPartition, replicas: dict[TopicPartition, Partition]) -> ServedBroker:
+    """A broker that tells clients of no topic."""
+    known = KnownPartitions(lambda: NO_TOPICS, dict, clock_ms=lambda: 0, now_ms=lambda: 0)
+    return ServedBroker(find, lambda _topic: TOPIC, lambda: replicas, known)
 
 
 class NoIsrStore:
@@ -68,13 +76,12 @@ class Broker:
         self.replication = Replication(
             "127.0.0.1",
             self.sockets,
+            served(self.partition, self.partitions),
             cluster_id=cluster_id,
             broker=broker,
             settings=self.settings,
             rights=Rights(security, quotas=lambda: brokers.quotas),
-            find=self.partition,
             address_of=brokers.addresses.get,
-            schema_of=lambda _topic: TOPIC,
             now_ms=lambda: 0,
         )
         self.replication.start()

@@ -44,6 +44,7 @@ from spark_replication.storage.format.batches import schema_to_bytes, serialized
 from spark_replication.storage.log.partition_log import PartitionLog
 from spark_replication.transport.frames import producer_connection
 from spark_replication.transport.frames.producer_connection import ProducerConnection
+from spark_replication.transport.frames.replication_server import PRODUCERS
 from spark_replication.transport.proofs.handshake import introduce_client
 from spark_replication.transport.security.security import NO_SECURITY, Security
 from spark_replication.transport.sockets.frames import FrameReceiver, Outbox, encoded, send
@@ -155,7 +156,7 @@ def log_of(broker: Broker, partition: TopicPartition = ORDERS) -> PartitionLog:
 
 
 def producers(broker: Broker) -> Collection[socket.socket]:
-    return broker.replication._server._producers
+    return broker.replication._server._clients[PRODUCERS]
 
 
 def still_serves(broker: Broker, security: Security = NO_SECURITY) -> None:

@@ -51,6 +51,7 @@ from spark_replication.storage.disk.files import StoredRange
 from spark_replication.storage.format.batches import TopicSchema, batches_of, prepare
 from spark_replication.transport.frames import reader_connection
 from spark_replication.transport.frames.reader_connection import QUESTION_BYTES_MAX, READ_BYTES, ReaderConnection
+from spark_replication.transport.frames.replication_server import READERS
 from spark_replication.transport.meter import GET, Moved
 from spark_replication.transport.proofs.handshake import introduce_client
 from spark_replication.transport.security.security import NO_SECURITY, Security
@@ -226,7 +227,7 @@ def received(receiver: LastingReceiver) -> tuple[Frame, memoryview]:
 
 
 def readers(broker: Broker) -> Collection[socket.socket]:
-    return broker.replication._server._readers
+    return broker.replication._server._clients[READERS]
 
 
 def still_reads(broker: Broker, security: Security = NO_SECURITY) -> None:

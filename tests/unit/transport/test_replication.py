@@ -47,7 +47,7 @@ from spark_replication.transport.sockets.frames import SENDFILE_BYTES_MIN, Frame
 from spark_replication.transport.sockets.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.storage.storage_stories import prepared
-from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, served
 from tests.waiting import eventually
 
 ORDERS = TopicPartition("orders", 0)
@@ -683,13 +683,12 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
         Replication(
             host,
             SocketLoop("broker-loop"),
+            served(lambda partition: pytest.fail(str(partition)), {}),
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(),
             rights=Rights(NO_SECURITY),
-            find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
-            schema_of=pytest.fail,
             now_ms=lambda: 0,
         )
 
@@ -699,13 +698,12 @@ def test_frames_must_have_room_for_a_batch() -> None:
         Replication(
             "127.0.0.1",
             SocketLoop("broker-loop"),
+            served(lambda partition: pytest.fail(str(partition)), {}),
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(replication_frame_bytes_max=1 << 20),
             rights=Rights(NO_SECURITY),
-            find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
-            schema_of=pytest.fail,
             now_ms=lambda: 0,
         )
 

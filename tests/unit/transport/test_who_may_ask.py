@@ -28,6 +28,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
+from spark_replication.messages.groups import OpenGroups
 from spark_replication.messages.guarding import BrokerDied, DiskFailed, Guarding, RenewLease, Shutdown
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
 from spark_replication.messages.mending import CopyBatch, DiskDamaged
@@ -132,6 +133,7 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
         ),
         COMMANDING,
     ),
+    "open_groups": (OpenGroups(), KNOWN),
     "init_producer": (InitProducer(), KNOWN),
     "introduce": (INTRODUCED, None),
     "leader_and_isr": (LeaderAndIsr(controller_epoch=1, partitions=(), topics={}, brokers={}), COMMANDING),

@@ -56,7 +56,7 @@ def options_of(directory: Path) -> Options:
 
 def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
     life, held = BrokerLife(options_of(tmp_path)), Held()
-    life._loop = life._secret_notes = cast("Any", held)
+    life._loop = life._secret_notes = life._replication = cast("Any", held)
     life._lease = BrokerLease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
     life._store = cast("Any", Unconnected())
     life._security = NO_SECURITY

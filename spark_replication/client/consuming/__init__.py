@@ -1,0 +1,1 @@
+"""Reads topics together with others, and remembers how far."""
