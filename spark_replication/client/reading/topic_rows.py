@@ -92,7 +92,7 @@ def topic(
     reader = Reader(bootstrap, security=security, prefer=prefer, deadline_ms=deadline_ms)
     since_ms = None if since is None else time_in_ms(since)
     told = None if columns is None else tuple(columns)
-    return TopicRows(name, reader, _Asked(columns=told, since_ms=since_ms, where=_conditions(where)))
+    return TopicRows(name, reader, _Asked(columns=told, since_ms=since_ms, where=checked_conditions(where)))
 
 
 class TopicRows:
@@ -233,7 +233,7 @@ class TopicRows:
             if column not in own.names and comparison in BOUNDING:
                 taken = bounds(column, BOUNDING[comparison], value)
             if taken is None:
-                left.append(_expression(field, comparison, value))
+                left.append(row_expression(field, comparison, value))
             else:
                 within = both(within, taken)
         looked_at = {column for column, *_ in self._asked.where}
@@ -305,7 +305,7 @@ def _from(whole: _Range, offset: Offset) -> ReadPlace:
     return whole.start if offset <= whole.start.offset else ReadPlace(offset)
 
 
-def _conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
+def checked_conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
     for each in where:
         if not (isinstance(each, tuple) and len(each) == 3 and each[1] in _COMPARED):
             raise InvalidRequest(
@@ -329,7 +329,7 @@ _COMPARED = {
 }
 
 
-def _expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
+def row_expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
     column = pc.field(field.name)
     for each in value if comparison in ("in", "not in") else (value,):
         _require_time(field, each)
