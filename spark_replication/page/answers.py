@@ -276,7 +276,7 @@ class RecordsShown(msgspec.Struct, frozen=True, kw_only=True):
     #: The oldest first. Rows of a partition are in its order.
     rows: list[RecordRow]
     seen: list[SeenOffsets]
-    #: Whether the look ended before there were enough rows, since it took too much: it goes on from `seen`.
+    #: Whether the look at a partition ended early, since it took too much: it goes on from `seen`.
     is_cut: bool
     #: Partitions that are not shown, since nobody leads them.
     leaderless: list[int]

@@ -134,7 +134,7 @@ def _start(text: str, partition: int | None) -> Literal["newest", "earliest"] | 
 
 def _places(text: str) -> dict[int, Offset]:
     found: dict[int, Offset] = {}
-    for each in text.split(",")[: PARTITIONS_MAX + 1]:
+    for each in text.split(","):
         partition, _, offset = each.partition(":")
         of, at = number_of(partition, OFFSET_MAX), number_of(offset, OFFSET_MAX)
         if of is None or at is None:
@@ -322,7 +322,7 @@ class RecordLook:
             columns_in_all=len(self._own),
             rows=[self._shown(row) for row in rows],
             seen=[walk.seen for walk in walks],
-            is_cut=is_cut and len(rows) < self._asked.rows,
+            is_cut=is_cut,
             leaderless=leaderless,
         )
 
@@ -374,14 +374,15 @@ class RecordLook:
         within = self._sieve.within
         start = max(log_start, min(within.offset_start, end))
         end = end if within.offset_end is None else min(end, max(log_start, within.offset_end))
-        return _Walk(found, min(start, end) if asked.way == "older" else start, max(start, end), asked.way)
+        if start > end:  # the filter leaves nothing
+            start, end = (end, end) if asked.way == "older" else (start, start)
+        return _Walk(found, start, end, asked.way)
 
     def _go(self, walk: _Walk) -> None:
         """Look until there are enough rows, at the end of what there is, or until this takes too much."""
         with closing(self._forward(walk) if walk.way == "newer" else self._backward(walk)) as steps:
             while not (walk.is_over or len(walk.rows) >= self._asked.rows or self._budget.is_spent):
                 walk.add(*next(steps))
-        walk.keep(self._asked.rows)
 
     def _forward(self, walk: _Walk) -> Generator[_Step, None, None]:
         end = min(walk.end, walk.start + self._asked.rows) if self._sieve.takes_all else walk.end

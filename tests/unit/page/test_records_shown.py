@@ -11,7 +11,9 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import TopicAuthorizationFailed
 from spark_replication.messages.records import BatchMetadata
@@ -96,6 +98,7 @@ def test_the_newest_rows_of_all_partitions_come_by_their_times(reads: Viewer) ->
         ({}, [0, 1, 2, 10, 11, 12, 3, 4, 5]),
         ({"start": "earliest", "last": 4}, [0, 1, 2, 10]),
         ({"start": "newest", "partition": 0, "last": 2}, [4, 5]),
+        ({"last": 0}, [5]),
         ({"start": 2, "partition": 0, "last": 3}, [2, 3, 4]),
         ({"start": 6, "partition": 0}, []),
         ({"start": "1970-01-01T00:00:02Z"}, [10, 11, 12, 3, 4, 5]),
@@ -147,6 +150,25 @@ def test_there_is_nothing_older_in_partitions_that_are_not_named(reads: Viewer) 
     assert numbers(ask(reads, older="0:2")) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("given", "span"),
+    [
+        ({"start": 3, "where": "_offset < 2"}, (3, 3)),
+        ({"start": "earliest", "where": "_offset >= 9"}, (6, 6)),
+        ({"where": "_offset >= 9"}, (6, 6)),
+        ({"where": "_offset >= 4 and _offset < 2"}, (2, 2)),
+        ({"start": "earliest", "where": "_offset >= 4 and _offset < 2"}, (4, 4)),
+        ({"tail": "0:6", "where": "_offset < 2"}, (6, 6)),
+        ({"older": "0:1", "where": "_offset >= 4"}, (1, 1)),
+    ],
+)
+def test_a_filter_that_leaves_nothing_leaves_a_place_to_go_on_from(
+    reads: Viewer, given: dict[str, Any], span: tuple[int, int]
+) -> None:
+    found = ask(reads, partition=0, **given)
+    assert (numbers(found), seen(found)) == ([], {0: span})
+
+
 def test_columns_are_chosen_and_the_filter_may_look_at_others(reads: Viewer, filled: FakeCluster) -> None:
     filled.create("wide", schema=WIDE)
     append(filled, "wide", 0, pa.record_batch([[1, 2], ["<b>one</b>", "two"], [b"\0", None]], schema=WIDE))
@@ -172,9 +194,11 @@ def test_a_topic_without_values_is_shown(reads: Viewer, filled: FakeCluster) -> 
 
 
 def test_a_topic_may_have_a_column_that_is_called_as_the_place_of_a_row(reads: Viewer, filled: FakeCluster) -> None:
-    filled.create("odd", schema=pa.schema([("_offset", pa.int64())]))
-    append(filled, "odd", 0, pa.record_batch({"_offset": [7, 8]}))
-    assert ask(reads, "odd", where="_offset >= 8").json["rows"] == [[0, 1, 7, ["8"]]]
+    filled.create("odd", schema=pa.schema([("_offset", pa.int64()), ("_timestamp", pa.string())]))
+    append(filled, "odd", 0, pa.record_batch({"_offset": [7, 8], "_timestamp": ["now", "then"]}))
+    found = [[0, 1, 7, ["8", "then"]]]
+    assert ask(reads, "odd", where="_offset >= 8").json["rows"] == found
+    assert ask(reads, "odd", where='_timestamp = "then"').json["rows"] == found
 
 
 def test_an_answer_has_no_more_rows_and_columns_than_a_browser_holds(reads: Viewer, filled: FakeCluster) -> None:
@@ -187,6 +211,13 @@ def test_an_answer_has_no_more_rows_and_columns_than_a_browser_holds(reads: View
     assert ask(reads, "many", column=names[-1:], last=1).json["columns"] == [[names[-1], "int8"]]
     refused = ask(reads, "many", column=names)
     assert (refused.status, "name 50 at most" in refused.json["message"]) == (400, True)
+
+
+def test_the_name_of_a_type_is_shortened(reads: Viewer, filled: FakeCluster) -> None:
+    nested = pa.struct([(f"field {each}", pa.int8()) for each in range(100)])
+    filled.create("nested", schema=pa.schema([("all", nested)]))
+    ((_, kind),) = ask(reads, "nested").json["columns"]
+    assert (kind[:15], len(kind)) == ("struct<field 0:", 200)
 
 
 def test_a_row_of_a_mebibyte_is_shortened_before_it_is_sent(reads: Viewer, filled: FakeCluster) -> None:
@@ -251,7 +282,7 @@ def test_no_read_begins_once_time_is_over(reads: Viewer, monkeypatch: pytest.Mon
         ({"where": "nothing > 1"}, "column 'nothing' is not in the topic"),
         ({"where": "number > many"}, "number is int64, and 'many' is none"),
         ({"where": "number in 5"}, "names no values to be in"),
-        ({"where": f"number in {'[' * 900}"}, "names no values to be in"),
+        ({"where": f"number in {'[' * 985}"}, "names no values to be in"),
         ({"where": "_timestamp > 5.5"}, "_timestamp is a time, and 5.5 is none"),
         ({"where": "number > 1" + " " * 1_000}, "the filter has 1,010 characters"),
     ],
@@ -291,6 +322,29 @@ def test_what_retention_has_removed_is_not_there(reads: Viewer, filled: FakeClus
     assert (gone.status, gone.json["message"]) == (410, "orders-0 has the offsets from 3 on: start there")
     assert numbers(ask(reads, newer="0:1,2:3")) == [3, 4, 5], "whoever pages on finds what is left"
     assert numbers(ask(reads, older="0:2")) == []
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_not_mixed_with_the_one_before(
+    reads: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges, read, asked = Reader.ranges, Reader.read, []
+
+    def read_of(reader: Reader, *given: Any, **named: Any) -> Iterator[LogBatch]:
+        asked.append(named["topic_id"])
+        return read(reader, *given, **named)
+
+    monkeypatch.setattr(Reader, "read", read_of)
+    assert numbers(ask(reads, partition=2)) == [10, 11, 12]
+    assert asked == ["id-orders"]
+    monkeypatch.setattr(
+        Reader,
+        "ranges",
+        lambda reader, wanted: {
+            name: replace(each, topic_id="another") for name, each in ranges(reader, wanted).items()
+        },
+    )
+    answer = ask(reads)
+    assert (answer.status, answer.json["message"]) == (404, "orders has just been made again: look anew")
 
 
 def test_what_retention_removes_meanwhile_is_said_to_be_gone(
