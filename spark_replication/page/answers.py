@@ -5,6 +5,7 @@
 | `/api/view?since=VERSION` | View; Unchanged, if nothing has changed for two seconds |
 | `/api/topics/NAME` | TopicDetail |
 | `/api/topics/NAME/NUMBER` | PartitionDetail |
+| `/api/topics/NAME/records` | RecordsShown; page.records has the parameters |
 | `/api/brokers/ID` | BrokerDetail |
 | `/api/events?partition=&topic=&broker=&cause=&last=` | Events |
 | `/api/settings?topic=&broker=` | SettingsInForce, of all processes, of a broker, or of a topic by the controller |
@@ -246,3 +247,36 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
     #: The oldest first.
     events: tuple[ToldEvent, ...]
     age: Age
+
+
+class RecordRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    partition: int
+    offset: int
+    at_ms: int
+    #: What is shown of its columns: a shortened text, or null.
+    cells: list[str | None]
+
+
+class SeenOffsets(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The records of [start, end) were looked at, and those of them that fulfil the filter are in the answer."""
+
+    partition: int
+    start: int
+    end: int
+    log_start: int
+    high_watermark: int
+
+
+class RecordsShown(msgspec.Struct, frozen=True, kw_only=True):
+    topic_id: str
+    #: Name and type of each column that is shown.
+    columns: list[tuple[str, str]]
+    #: How many columns the topic has.
+    columns_in_all: int
+    #: The oldest first. Rows of a partition are in its order.
+    rows: list[RecordRow]
+    seen: list[SeenOffsets]
+    #: Whether the look at a partition ended early, since it took too much: it goes on from `seen`.
+    is_cut: bool
+    #: Partitions that are not shown, since nobody leads them.
+    leaderless: list[int]

@@ -17,7 +17,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.client.reading.reader import Reader
+from spark_replication.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    Overloaded,
+    ReplicationError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.mirroring import EVENTS_MAX
 from spark_replication.model import number_of
 from spark_replication.page.answers import Age
@@ -25,6 +33,7 @@ from spark_replication.page.connections import HEALTHZ, READYZ
 from spark_replication.page.document import Document
 from spark_replication.page.entry import refusal
 from spark_replication.page.guide import contents_html, guide_html
+from spark_replication.page.records import RecordLook, records_asked
 from spark_replication.page.watch import Watch, events_asked
 from spark_replication.process.threads import now_ms
 
@@ -36,6 +45,11 @@ ZIPPED_FROM_BYTES = 1_000
 ZIP_LEVEL = 1  # zips 10,000 partitions in 5 ms
 ENCODED_MAX = 32  # answers of one version: one for each earlier version that viewers have
 
+LOOKS_MAX = 4  # at records, at one time: each has a thread, and room for what it reads
+TURN_S = 2.0  # how long a viewer waits for others to have looked
+
+#: Of answers that the same question gets again. 503 is for those that may pass.
+STATUS = {TopicAuthorizationFailed.code: 403, UnknownTopicOrPartition.code: 404, OffsetOutOfRange.code: 410}
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -75,8 +89,10 @@ class Bell:
 
 
 class Pages:
-    def __init__(self, watch: Watch, bell: Bell, document: Document) -> None:
+    def __init__(self, watch: Watch, reader: Reader, bell: Bell, document: Document) -> None:
         self._watch = watch
+        self._reader = reader
+        self._looks = asyncio.Semaphore(LOOKS_MAX)
         self._bell = bell
         self._document = document
         self._encoded = _Encoded()
@@ -92,6 +108,7 @@ class Pages:
             Route("/brokers/{broker:int}/metrics", self.metrics),
             Route("/api/view", self.view),
             Route("/api/topics/{topic}", self.topic),
+            Route("/api/topics/{topic}/records", self.records),
             Route("/api/topics/{topic}/{partition:int}", self.partition),
             Route("/api/brokers/{broker:int}", self.broker),
             Route("/api/events", self.events),
@@ -170,6 +187,18 @@ class Pages:
             return refusal(404, "NOT_FOUND", f"there is no {what}, as far as the cluster has answered")
         return _json(request, detail, mark)
 
+    async def records(self, request: Request) -> Response:
+        asked = records_asked(request.path_params["topic"], request.query_params)
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._looks.acquire()
+        except TimeoutError as error:
+            raise Overloaded(f"{LOOKS_MAX} others are reading records: wait a moment") from error
+        try:
+            return await run_in_threadpool(lambda: _json(request, RecordLook(self._reader, asked).shown()))
+        finally:
+            self._looks.release()
+
     def events(self, request: Request) -> Response:
         given = request.query_params
         asked = events_asked(
@@ -217,8 +246,8 @@ def _mark_of(age: Age) -> str:
     return f"{age.as_of_ms}{'-failed' if age.error else ''}"
 
 
-def _json(request: Request, found: msgspec.Struct, mark: str) -> Response:
-    if (same := _same(request, mark)) is not None:
+def _json(request: Request, found: msgspec.Struct, mark: str | None = None) -> Response:
+    if mark is not None and (same := _same(request, mark)) is not None:
         return same
     body = msgspec.json.encode(found, enc_hook=str)
     return _zipped(
@@ -254,7 +283,7 @@ def _not_found(_request: Request, error: HTTPException) -> Response:
 
 
 def _refused(_request: Request, error: ReplicationError) -> Response:
-    return refusal(400 if isinstance(error, InvalidRequest) else 503, error.code, error.message)
+    return refusal(400 if isinstance(error, InvalidRequest) else STATUS.get(error.code, 503), error.code, error.message)
 
 
 def _failed(_request: Request, error: Exception) -> Response:

@@ -10,7 +10,17 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "document"
 # Joined in this order into one script: each file uses those before it.
-SCRIPTS = ("elements.js", "words.js", "state.js", "charts.js", "grid.js", "tables.js", "views.js", "main.js")
+SCRIPTS = (
+    "elements.js",
+    "words.js",
+    "state.js",
+    "charts.js",
+    "grid.js",
+    "tables.js",
+    "views.js",
+    "records.js",
+    "main.js",
+)
 STYLE = "page.css"
 TITLE = "spark_replication"
 

@@ -21,6 +21,7 @@ from contextlib import closing
 from pathlib import Path
 
 from spark_replication.client.asking.admin import Admin
+from spark_replication.client.reading.reader import Reader
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.page.served import REFUSED
@@ -31,6 +32,7 @@ from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security.security import Security, read_security
 
 DEADLINE_MS = 5_000  # of a question to the cluster: enough for a controller that hangs, and then a broker
+READ_DEADLINE_MS = 3_000  # of each step of a look at records
 NICENESS = 10  # brokers and the controller come first where they share processors with the page
 
 
@@ -44,8 +46,11 @@ def serve_page(
     say: Callable[[str], None],
 ) -> None:
     """Serve the page until `stopping` is set. `say` is called with what to open, whenever that has changed."""
-    with closing(Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)) as admin:
-        served = PageServer.start(admin, host=host, port=port, security=security, say=say)
+    with (
+        closing(Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)) as admin,
+        Reader(bootstrap, security=security, deadline_ms=READ_DEADLINE_MS) as reader,
+    ):
+        served = PageServer.start(admin, reader, host=host, port=port, security=security, say=say)
         try:
             stopping.wait()
         finally:

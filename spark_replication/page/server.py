@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import uvicorn
 
+from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import StartFailed
 from spark_replication.page.app import Bell, Pages
 from spark_replication.page.asking import Cluster
@@ -31,10 +32,16 @@ _FEW_WARNINGS = FewWarnings()
 
 
 class PageServer:
-    """Use `start`. The caller closes the cluster, after `stop`."""
+    """Use `start`. The caller closes the cluster and the reader, after `stop`."""
 
     def __init__(
-        self, cluster: Cluster, listener: socket.socket, host: str, security: Security, say: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        reader: Reader,
+        listener: socket.socket,
+        host: str,
+        security: Security,
+        say: Callable[[str], None],
     ) -> None:
         bell = Bell()
         self._bell = bell
@@ -52,7 +59,7 @@ class PageServer:
             tokens = tokens.only(security.super_users)
         document = Document()
         entry = Entry(
-            Pages(self.watch, bell, document).app(),
+            Pages(self.watch, reader, bell, document).app(),
             document,
             self._link or tokens,
             time.time,
@@ -81,11 +88,19 @@ class PageServer:
 
     @classmethod
     def start(
-        cls, cluster: Cluster, *, host: str, port: int, security: Security, say: Callable[[str], None]
+        cls,
+        cluster: Cluster,
+        reader: Reader,
+        *,
+        host: str,
+        port: int,
+        security: Security,
+        say: Callable[[str], None],
     ) -> PageServer:
         """Serve the page at this host and port, 0 for any that is free. The host is loopback, unless there is a token
         that may be sent there. Raises StartFailed if that port cannot be had.
 
+        reader: what viewers may see of records is what it may read.
         say: called with what to open: the page's URL, or each link that lets one browser in.
         """
         if security.tokens is None:
@@ -103,7 +118,7 @@ class PageServer:
             raise StartFailed(
                 f"no page on {host}:{port}: {error.strerror}. Is the port in use? See page.port"
             ) from error
-        served = cls(cluster, listener, host, security, say)
+        served = cls(cluster, reader, listener, host, security, say)
         served._begin()
         return served
 

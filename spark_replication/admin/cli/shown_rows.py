@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.admin.cli.listing import Lines, show
-from spark_replication.admin.cli.row_conditions import ConditionText, condition_text
+from spark_replication.client.reading.row_conditions import ConditionText, condition_text
 from spark_replication.errors import InvalidRequest
 from spark_replication.process.logs import harmless_json
 

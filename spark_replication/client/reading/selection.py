@@ -87,7 +87,7 @@ def selection(topic: str, own: pa.Schema, asked: RowsAsked) -> Selection:
         if column not in own.names and comparison in BOUNDING:
             taken = bounds(column, BOUNDING[comparison], value)
         if taken is None:
-            left.append(_expression(field, comparison, value))
+            left.append(row_expression(field, comparison, value))
         else:
             within = both(within, taken)
     looked_at = {column for column, *_ in asked.where} | set(schema.names)
@@ -126,7 +126,7 @@ def conditions(where: Sequence[Any]) -> tuple[Condition, ...]:
     return tuple(where)
 
 
-def _expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
+def row_expression(field: pa.Field, comparison: str, value: Any) -> pc.Expression:
     column = pc.field(field.name)
     for each in value if comparison in ("in", "not in") else (value,):
         _require_time(field, each)

@@ -11,6 +11,7 @@ function viewOf(hash) {
   const [path, query = ''] = hash.replace(/^#?\/?/, '').split('?');
   const [kind = '', ...names] = path.split('/').map(decodeURIComponent);
   if (kind === 'topics' && names.length === 2 && /^\d+$/.test(names[1])) return partitionView(names[0], Number(names[1]));
+  if (kind === 'topics' && names.length === 2 && names[1] === 'records') return recordsView(names[0], query);
   if (kind === 'topics') return names.length === 1 ? topicView(names[0]) : topicsView();
   if (kind === 'brokers') return /^\d+$/.test(names[0] ?? '') ? brokerView(Number(names[0])) : brokersView();
   return ({ partitions: partitionsView, moves: movesView, settings: settingsView, acls: aclsView, events: () => eventsView(new URLSearchParams(query)) }[kind] ?? overview)();

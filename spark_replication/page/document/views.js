@@ -58,6 +58,7 @@ const view = (title, ...pieces) => ({
   stop: () => pieces.forEach((piece) => piece.stop?.()),
 });
 const heading = (...made) => part(() => '', () => h('h1', {}, made));
+const linkLine = (to, ...made) => part(() => '', () => h('p', {}, link(to, made)));
 
 // Filters that the views of all partitions share.
 const filters = { text: '', conditions: new Set() };
@@ -184,7 +185,7 @@ function topicView(name) {
         card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
     ];
   });
-  return view(name, heading('Topic ', name), detail, settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function partitionView(topic, number) {
@@ -220,7 +221,7 @@ function partitionView(topic, number) {
     ];
   });
   const name = `${topic}-${number}`;
-  return view(name, heading(link(topicPath(topic), topic), ` partition ${number}`), detail, eventParts(`partition=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  return view(name, heading(link(topicPath(topic), topic), ` partition ${number}`), linkLine(recordsPath(topic, number), 'Records'), detail, eventParts(`partition=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 // A row for each value: what everybody has alike is said once. The page shows settings, and changes none.

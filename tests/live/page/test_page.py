@@ -6,7 +6,6 @@ pixels wide. A picture that nobody can read fails no test: look at them.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,8 @@ import spark_replication as sr
 from spark_replication.admin.bench.probes import cpu_s_of
 from spark_replication.model import Scalar
 from tests.live.cluster.faults import kill
-from tests.live.page.chromium import Tab, chromium
+from tests.live.page.chromium import Tab
+from tests.live.page.conftest import WIDTHS, photograph, says, show
 from tests.live.page.processor_waits import ProcessorWaits
 from tests.live.spark.waiting import children
 from tests.unit.page.viewer import Viewer
@@ -33,28 +33,11 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
-WIDTHS = (1280, 400)
 MANY = 10_000
 MANY_TOPICS = 4
 DRAWN_CPU_S = 1.0
 VIEW_BYTES_MAX = 1_000_000
 FOLLOWS_S = 1.0
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = Path(os.environ.get("PICTURES") or tmp_path_factory.mktemp("pictures"))
-    folder.mkdir(parents=True, exist_ok=True)
-    sys.stderr.write(f"pictures of the page: {folder}\n")
-    return folder
-
-
-@pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Tab]:
-    with chromium(tmp_path) as found:
-        found.size(WIDTHS[0], 900, is_dark=False)
-        yield found
-        assert found.said == []
 
 
 @pytest.fixture(scope="module")
@@ -79,34 +62,6 @@ def write(cluster: sr.LocalCluster, partitions: range) -> None:
     with sr.Producer(cluster.zookeeper) as producer:
         for future in [producer.send("orders", batch, partition=number) for number in partitions]:
             future.result()
-
-
-def drawn(tab: Tab) -> Any:
-    """Whether the grid, or what else the view is, stands there."""
-    return tab.ask(
-        "document.documentElement?.dataset.version && document.getElementById('view')?.innerText.length > 40"
-    )
-
-
-def show(tab: Tab, url: str, text: str) -> None:
-    tab.open(url)
-    tab.wait(lambda: drawn(tab), f"{url} is drawn")
-    says(tab, text)
-
-
-def says(tab: Tab, text: str, timeout_s: float = 30.0) -> float:
-    return tab.wait(lambda: text in tab.text(), f"the page says {text!r}", timeout_s)
-
-
-def photograph(tab: Tab, url: str, pictures: Path, name: str, text: str) -> None:
-    """In each of both schemes and widths; nothing is wider than the window."""
-    for width in WIDTHS:
-        for scheme in ("light", "dark"):
-            tab.size(width, 900, is_dark=scheme == "dark")
-            show(tab, url, text)
-            assert tab.ask("document.documentElement.scrollWidth") <= width, (name, width)
-            tab.picture(pictures / f"{name}-{width}-{scheme}.png", whole=True)
-    tab.size(WIDTHS[0], 900, is_dark=False)
 
 
 def test_a_healthy_cluster(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from spark_replication.client.asking.told_settings import Process
+from spark_replication.client.reading.reader import Reader
 from spark_replication.core.controller.describing import described
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
@@ -20,6 +21,7 @@ from tests.unit.core.stories import cluster_of, state, topic
 
 CONTROLLER = "127.0.0.1:1"
 GONE = BrokerNotAvailable("nobody answers: start a broker")
+NO_READER = Reader(CONTROLLER, deadline_ms=100)  # nobody is there
 
 
 def metadata_of(*live: BrokerId, states: Mapping[str, PartitionState] | None = None) -> Metadata:

@@ -25,7 +25,7 @@ from spark_replication.transport.proofs.tokens import Tokens
 from spark_replication.transport.proofs.verifier import Verifier
 from spark_replication.transport.security.security import Security
 from tests.unit.page.conftest import SECRET
-from tests.unit.page.page_cluster import PageCluster
+from tests.unit.page.page_cluster import NO_READER, PageCluster
 from tests.unit.page.viewer import Answer, Viewer, nobody_hears
 from tests.unit.transport.certificates import Authority, tls_settings
 
@@ -152,7 +152,7 @@ def test_a_cookie_ends_and_is_of_this_token_and_of_its_time_alone(stranger: View
 def salted(cluster: PageCluster) -> Iterator[Viewer]:
     """Of a page whose file of tokens has a verifier alone."""
     security = Security(mode="token", tokens=Tokens.of(VERIFIER))
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears)
+    server = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=security, say=nobody_hears)
     yield Viewer(server.url)
     server.stop()
 
@@ -202,7 +202,9 @@ def test_a_browser_is_logged_in_to_the_pages_of_two_clusters_of_a_host(cluster: 
     pages, kept = [], SimpleCookie()
     for secret in secrets:
         security = Security(mode="token", tokens=Tokens.of(Token(secret)))
-        pages.append(PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears))
+        pages.append(
+            PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=security, say=nobody_hears)
+        )
         kept.load(Viewer(pages[-1].url).ask("/login", "POST", f"token={secret}").headers["set-cookie"])
     shown = {"Cookie": "; ".join(f"{each.key}={each.value}" for each in kept.values())}
     try:
@@ -230,7 +232,7 @@ def mutual(tmp_path: Path) -> Security:
 
 @pytest.fixture
 def linked(cluster: PageCluster, links: list[str], mutual: Security) -> Iterator[Viewer]:
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=mutual, say=links.append)
+    server = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=mutual, say=links.append)
     yield Viewer(server.url)
     server.stop()
 
@@ -289,7 +291,7 @@ def test_with_tokens_beside_certificates_there_is_no_link(
     cluster: PageCluster, links: list[str], mutual: Security
 ) -> None:
     security = replace(mutual, tokens=Tokens.of(Token(SECRET)))
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=links.append)
+    server = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=security, say=links.append)
     server.stop()
     assert links == [server.url]
 
@@ -322,7 +324,7 @@ def test_with_super_users_the_page_is_for_them(cluster: PageCluster) -> None:
     """It shows everything, which others may not see."""
     tokens = Tokens.of(Token(SECRET, "root"), Token("of-alice", "alice"))
     security = Security(mode="token", tokens=tokens, super_users=frozenset({"root"}))
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security, say=nobody_hears)
+    server = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=security, say=nobody_hears)
     try:
         viewer = Viewer(server.url)
         for secret, status, logged_in in ((SECRET, 200, 303), ("of-alice", 401, 401)):

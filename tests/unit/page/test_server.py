@@ -17,7 +17,7 @@ from spark_replication.page import app, history, looking, server
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import loss, state
-from tests.unit.page.page_cluster import GONE, WELL, WITHOUT_3, PageCluster, metadata_of, size
+from tests.unit.page.page_cluster import GONE, NO_READER, WELL, WITHOUT_3, PageCluster, metadata_of, size
 from tests.unit.page.viewer import Viewer, nobody_hears
 from tests.waiting import eventually
 
@@ -60,7 +60,7 @@ def test_charts_are_there_before_somebody_looks(cluster: PageCluster, monkeypatc
     monkeypatch.setattr(server, "SELDOM_S", 0.02)
     monkeypatch.setattr(history, "ROUND_MS", 10)
     cluster.sizes = {"127.0.0.1:1": (size("foo", 0, 70, leads=True),)}
-    page = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
+    page = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
     try:
         with cluster.changed:
             asked = cluster.asked + 5
@@ -320,16 +320,16 @@ def test_a_port_that_another_has_is_an_error_that_says_so(cluster: PageCluster) 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(StartFailed, match="in use"):
-            PageServer.start(cluster, host="127.0.0.1", port=port, security=NO_SECURITY, say=nobody_hears)
+            PageServer.start(cluster, NO_READER, host="127.0.0.1", port=port, security=NO_SECURITY, say=nobody_hears)
 
 
 def test_without_a_token_nothing_beyond_loopback_is_served(cluster: PageCluster) -> None:
     with pytest.raises(InvalidConfig, match="without a token"):
-        PageServer.start(cluster, host="0.0.0.0", port=0, security=NO_SECURITY, say=nobody_hears)
+        PageServer.start(cluster, NO_READER, host="0.0.0.0", port=0, security=NO_SECURITY, say=nobody_hears)
 
 
 def test_it_ends_soon_whoever_waits(cluster: PageCluster) -> None:
-    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
+    server = PageServer.start(cluster, NO_READER, host="127.0.0.1", port=0, security=NO_SECURITY, say=nobody_hears)
     viewer = Viewer(server.url)
     viewer.eventually("/api/view", lambda found: found["ages"]["sizes"]["as_of_ms"])  # then there is nothing new
     version = viewer.view()["version"]

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.admin.cli.row_conditions import ConditionText, condition_text
 from spark_replication.client.reading.log_batch import METADATA, TIMESTAMP
+from spark_replication.client.reading.row_conditions import ConditionText, condition_text
 from spark_replication.errors import InvalidRequest
 
 
