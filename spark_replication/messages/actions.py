@@ -30,7 +30,7 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done
-from spark_replication.messages.groups import OpenGroups
+from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, OpenGroups, ResetGroup
 from spark_replication.messages.guarding import (
     BrokerDied,
     DiskFailed,
@@ -80,7 +80,7 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 Told = TypeVar("Told", bound=msgspec.Struct)
 
 
-#: Whether a topic may be seen.
+#: Whether the topic, or the group, of this name may be seen.
 Sees = Callable[[str], bool]
 
 
@@ -92,6 +92,8 @@ class Action(NamedTuple, Generic[Asked, Told]):
     needs: Callable[[Asked], Iterable[Need]] | None
     #: What of the answer is told to an asker that may not see all topics.
     seen: Callable[[Told, Sees], Told] = lambda told, _sees: told
+    #: What of the answer is told to an asker that may not see all groups.
+    seen_groups: Callable[[Told, Sees], Told] = lambda told, _sees: told
     #: It changes nothing: whoever got no answer is as before.
     only_asks: bool = False
 
@@ -147,6 +149,10 @@ def _seen_sizes(told: ReplicaSizes, sees: Sees) -> ReplicaSizes:
     return ReplicaSizes(replicas=tuple(replica for replica in told.replicas if sees(replica.topic)))
 
 
+def _seen_groups(told: DescribedGroups, sees: Sees) -> DescribedGroups:
+    return replace(told, groups=tuple(group for group in told.groups if sees(group.group)))
+
+
 # Served by every broker and by the controller.
 INTRODUCE = Action("introduce", Introduce, Challenge, None)
 PROVE = Action("prove", Prove, Admission, None)
@@ -174,6 +180,18 @@ UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, _of_c
 STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, _of_cluster("cluster_action"))
 COPY_BATCH = Action("copy_batch", CopyBatch, BatchCopy, _of_cluster("cluster_action"), only_asks=True)
 GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"))
+
+# Served by brokers, of the groups that they coordinate.
+DESCRIBE_GROUPS = Action(
+    "describe_groups",
+    DescribeGroups,
+    DescribedGroups,
+    lambda asked: [Need("describe", group=group) for group in asked.groups or ()],
+    seen_groups=_seen_groups,
+    only_asks=True,
+)
+RESET_GROUP = Action("reset_group", ResetGroup, Done, lambda asked: [Need("read", group=asked.group)])
+DELETE_GROUP = Action("delete_group", DeleteGroup, Done, lambda asked: [Need("read", group=asked.group)])
 
 # Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))

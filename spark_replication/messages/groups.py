@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from spark_replication.messages.envelope import Message, Part
-from spark_replication.model import Count, EpochOrNone, Offset, PartitionNumber, TopicPartition, require
+from spark_replication.model import Count, EpochOrNone, Offset, PartitionNumber, TimeMs, TopicPartition, require
 
 #: The topic in which groups are stored. Only the leaders of its partitions write to it.
 GROUPS_TOPIC = "__groups"
@@ -180,3 +180,75 @@ class GroupAnswerFrame(Message, frozen=True, kw_only=True, tag_field="type", tag
 
 class GroupNewsFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="group_news"):
     news: GroupNews
+
+
+# What people ask of a coordinator.
+
+
+class DescribeGroups(Message, frozen=True, kw_only=True):
+    #: None for all that the broker coordinates. One that nobody has heard of is left out.
+    groups: tuple[GroupName, ...] | None = None
+
+
+class DescribedMember(Part, frozen=True, kw_only=True):
+    member: str
+    introduction: Introduction
+    #: What it owns.
+    partitions: tuple[Holding, ...]
+    #: What of that it is to hand over.
+    hands_over: tuple[Holding, ...]
+    #: How long it has not been heard of.
+    silent_ms: Count
+    #: Whether it is connected.
+    is_connected: bool
+
+
+class DescribedPosition(Part, frozen=True, kw_only=True):
+    topic: str
+    partition: PartitionNumber
+    topic_id: str
+    offset: Offset
+    last_epoch: EpochOrNone
+    committed_ms: TimeMs
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class DescribedGroup(Part, frozen=True, kw_only=True):
+    group: str
+    epoch: Count
+    members: tuple[DescribedMember, ...]
+    #: In the order of their partitions.
+    positions: tuple[DescribedPosition, ...]
+
+
+class DescribedGroups(Message, frozen=True, kw_only=True):
+    #: In the order of their names.
+    groups: tuple[DescribedGroup, ...]
+    #: The partitions of the groups' log that this broker leads and cannot tell of yet.
+    unread: tuple[PartitionNumber, ...] = ()
+
+
+class ResetPlace(Part, frozen=True, kw_only=True):
+    topic: str
+    partition: PartitionNumber
+    topic_id: str
+    offset: Offset
+    last_epoch: EpochOrNone = -1
+
+
+class ResetGroup(Message, frozen=True, kw_only=True):
+    """Set positions of a group without members, or make one that has these."""
+
+    group: GroupName
+    places: tuple[ResetPlace, ...] = ()
+    #: Those that are to have no position any longer.
+    dropped: tuple[Holding, ...] = ()
+
+
+class DeleteGroup(Message, frozen=True, kw_only=True):
+    """Forget a group without members."""
+
+    group: GroupName

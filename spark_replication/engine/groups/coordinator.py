@@ -17,7 +17,7 @@ All is done on the broker's loop. Whoever calls a method that takes a replica ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from spark_replication.core.groups import deciding
@@ -40,6 +40,10 @@ from spark_replication.messages.groups import (
     Beaten,
     CommitPositions,
     CommitTaken,
+    DeleteGroup,
+    DescribedGroup,
+    DescribedMember,
+    DescribedPosition,
     GroupAnswer,
     GroupNews,
     GroupRequest,
@@ -49,6 +53,7 @@ from spark_replication.messages.groups import (
     JoinGroup,
     LeaveGroup,
     Left,
+    ResetGroup,
 )
 from spark_replication.model import TopicPartition
 from spark_replication.ports import GroupRows
@@ -83,8 +88,9 @@ class Around(Protocol):
 class MemberSession:
     """What a coordinator knows of a member besides its log."""
 
-    def __init__(self, deadline_ms: float) -> None:
-        self.deadline_ms = deadline_ms
+    def __init__(self, heard_ms: float, session_ms: int) -> None:
+        self.heard_ms = heard_ms
+        self.deadline_ms = heard_ms + session_ms
         self.link: MemberLink | None = None
         #: Since when it is to hand over partitions.
         self.handing_over: dict[TopicPartition, float] = {}
@@ -129,7 +135,7 @@ class Coordinator:
         for group in self._groups.by_name.values():
             self._unsettled.add(group.name)
             for name, member in group.members.items():
-                self._sessions[group.name, name] = MemberSession(clock_ms + member.introduction.session_ms)
+                self._sessions[group.name, name] = MemberSession(clock_ms, member.introduction.session_ms)
 
     @property
     def _groups(self) -> Groups:
@@ -162,7 +168,7 @@ class Coordinator:
     def _joins(self, asked: JoinGroup, link: MemberLink) -> Joined:
         group = self._groups.by_name.get(asked.group) or ConsumerGroup(asked.group)
         self._take(deciding.joins(group, asked.member, asked.introduction))
-        session = MemberSession(self._around.clock_ms() + asked.introduction.session_ms)
+        session = MemberSession(self._around.clock_ms(), asked.introduction.session_ms)
         session.link = link
         self._sessions[asked.group, asked.member] = session
         self._due_ms = min(self._due_ms, session.deadline_ms)
@@ -172,7 +178,8 @@ class Coordinator:
         group = self._group(asked.group)
         member = deciding.member_of(group, asked.member, asked.epoch)
         session = self._sessions[asked.group, asked.member]
-        session.deadline_ms = self._around.clock_ms() + member.introduction.session_ms
+        session.heard_ms = self._around.clock_ms()
+        session.deadline_ms = session.heard_ms + member.introduction.session_ms
         is_another = session.link is not link
         session.link = link
         if asked.held is not None:
@@ -270,6 +277,73 @@ class Coordinator:
                 session.link.tell(news)
 
         self._log.once_committed(tell)
+
+    # People
+
+    def describe(
+        self, replica: ReplicaLoop, names: Collection[str] | None, then: Callable[[list[DescribedGroup]], None]
+    ) -> None:
+        """`then` is called once all that is told is committed. Raises NotCoordinator."""
+        self._log.check(replica)
+        found = sorted(name for name in self._groups.by_name if names is None or name in names)
+        told = [self._described(self._groups.by_name[name]) for name in found]
+        self._log.once_committed(lambda error: then(told) if error is None else None)
+        self._log.gather()
+
+    def change(
+        self,
+        replica: ReplicaLoop,
+        asked: ResetGroup | DeleteGroup,
+        then: Callable[[ReplicationError | None], None],
+    ) -> None:
+        """`then` is called once it is committed, or refused."""
+        try:
+            self._log.check(replica)
+            group = self._group(asked.group)
+            if isinstance(asked, ResetGroup):
+                places = {
+                    TopicPartition(each.topic, each.partition): (each.topic_id, each.offset, each.last_epoch)
+                    for each in asked.places
+                }
+                dropped = [TopicPartition(*each) for each in asked.dropped]
+                self._take(deciding.resets(group, places, dropped, self._around.now_ms()))
+            elif asked.group in self._groups.by_name:
+                self._take(deciding.deletes(group))
+        except ReplicationError as error:
+            then(error)
+            return
+        self._log.once_committed(then)
+        self._log.gather()
+
+    def _described(self, group: ConsumerGroup) -> DescribedGroup:
+        clock_ms = self._around.clock_ms()
+        return DescribedGroup(
+            group=group.name,
+            epoch=group.epoch,
+            members=tuple(self._described_member(group, name, clock_ms) for name in sorted(group.members)),
+            positions=tuple(
+                DescribedPosition(
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    topic_id=position.topic_id,
+                    offset=position.offset,
+                    last_epoch=position.last_epoch,
+                    committed_ms=position.committed_ms,
+                )
+                for partition, position in sorted(group.positions.items())
+            ),
+        )
+
+    def _described_member(self, group: ConsumerGroup, name: str, clock_ms: float) -> DescribedMember:
+        member, session = group.members[name], self._sessions[group.name, name]
+        return DescribedMember(
+            member=name,
+            introduction=member.introduction,
+            partitions=tuple(Holding(*each) for each in sorted(member.owned)),
+            hands_over=tuple(Holding(*each) for each in sorted(session.handing_over)),
+            silent_ms=max(0, round(clock_ms - session.heard_ms)),
+            is_connected=session.link is not None,
+        )
 
     # Time
 

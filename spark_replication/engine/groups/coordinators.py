@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 from spark_replication.core.groups.sharing import Hosts
@@ -10,9 +11,17 @@ from spark_replication.core.routing import partition_of_key
 from spark_replication.engine.groups.coordinator import Coordinator, MemberLink
 from spark_replication.engine.groups.group_log import SNAPSHOT_ROWS_MIN, Load, Soon
 from spark_replication.engine.replica.partition import Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import NotCoordinator, ReplicationError
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.groups import GROUPS_TOPIC, GroupRequest
+from spark_replication.messages.groups import (
+    GROUPS_TOPIC,
+    DeleteGroup,
+    DescribedGroup,
+    DescribedGroups,
+    GroupRequest,
+    ResetGroup,
+)
 from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.ports import GroupRows
 
@@ -119,14 +128,54 @@ class Coordinators:
         coordinator = self._coordinator(partition)
         partition.do(lambda replica: coordinator.ask(replica, number, asked, link))
 
+    def describe(self, names: Collection[str] | None, then: Callable[[DescribedGroups], None]) -> None:
+        """What this broker coordinates of these groups; None: all. `then` is called once all of that is committed. A
+        partition of the log that cannot be told of is named."""
+        found: list[DescribedGroup] = []
+        led = [(name, partition) for name, partition in self._of_log() if partition.leads]
+        waiting = {name.partition for name, _ in led}
+        unread: list[int] = []
+
+        def told(number: int, groups: list[DescribedGroup]) -> None:
+            found.extend(groups)
+            over(number)
+
+        def over(number: int) -> None:
+            waiting.discard(number)
+            if not waiting:
+                then(DescribedGroups(groups=tuple(sorted(found, key=lambda each: each.group)), unread=tuple(unread)))
+
+        def ask(number: int, partition: Partition, replica: ReplicaLoop) -> None:
+            try:
+                self._coordinator(partition).describe(replica, names, partial(told, number))
+            except ReplicationError:
+                unread.append(number)
+                over(number)
+
+        for name, partition in led:
+            partition.do(partial(ask, name.partition, partition))
+        if not led:
+            then(DescribedGroups(groups=()))
+
+    def change(self, asked: ResetGroup | DeleteGroup, then: Callable[[ReplicationError | None], None]) -> None:
+        try:
+            partition = self._partition_of(asked.group)
+        except ReplicationError as error:
+            then(error)
+            return
+        coordinator = self._coordinator(partition)
+        partition.do(lambda replica: coordinator.change(replica, asked, then))
+
+    def _of_log(self) -> list[tuple[TopicPartition, Partition]]:
+        return [(name, partition) for name, partition in [*self._replicas().items()] if name.topic == GROUPS_TOPIC]
+
     def hung_up(self, link: MemberLink) -> None:
         for coordinator in self._coordinators.values():
             coordinator.hung_up(link)
 
     def tick(self) -> None:
         """Costs a look at each of this broker's partitions: few are the groups'."""
-        replicas = self._replicas()
-        found = [partition for name, partition in [*replicas.items()] if name.topic == GROUPS_TOPIC]
+        found = [partition for _, partition in self._of_log()]
         self._coordinators = {each: known for each, known in self._coordinators.items() if each in found}
         for partition in found:
             if partition.leads or partition in self._coordinators:

@@ -57,7 +57,8 @@ from spark_replication.live.guarding.broker_file import (
 )
 from spark_replication.messages.actions import BROKER_NOTED, DISK_FAILED, Action, Asked, Told
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside, TellNotes
-from spark_replication.messages.envelope import NONE
+from spark_replication.messages.envelope import NONE, Done
+from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, ResetGroup
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.ranges import ReplicaFolder
@@ -197,6 +198,12 @@ class BrokerLife:
     def controller_address(self) -> str | None:
         controller = self._store.controller()
         return None if controller is None else controller.address
+
+    def describe_groups(self, request: DescribeGroups) -> DescribedGroups:
+        return self._replication.describe_groups(request)
+
+    def change_group(self, request: ResetGroup | DeleteGroup) -> Done:
+        return self._replication.change_group(request)
 
     def shut_down(self, request: Shutdown) -> None:
         """Begin to stop. StaleLease: a guardian that was taken over orders nothing."""

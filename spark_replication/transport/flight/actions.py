@@ -229,7 +229,7 @@ class ActionServer:
                 answer = known.handler(request, asker)
                 answered(answer)
             if not self._rights.sees_all(caller):
-                answer = asked.seen(answer, asker.sees)
+                answer = asked.seen_groups(asked.seen(answer, asker.sees), self._rights.sees_group(caller))
             return to_json(answer)
 
     def _caller(self, context: flight.ServerCallContext) -> Caller:

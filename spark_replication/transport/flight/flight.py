@@ -47,6 +47,7 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import NONE, Done, from_json, to_json
+from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, ResetGroup
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.mending import BatchCopy, CopyBatch
 from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
@@ -86,6 +87,8 @@ class BrokerServices(Protocol):
         """An INIT command that named these was carried out."""
 
     def notes(self) -> BrokerNotes: ...
+    def describe_groups(self, request: DescribeGroups) -> DescribedGroups: ...
+    def change_group(self, request: ResetGroup | DeleteGroup) -> Done: ...
 
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> list[Handled]:
@@ -136,6 +139,9 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         handled(actions.COPY_BATCH, copy),
         handled(actions.DESCRIBE_REPLICAS, replica_sizes),
         handled(actions.DESCRIBE_RANGES, ranges),
+        handled(actions.DESCRIBE_GROUPS, services.describe_groups),
+        handled(actions.RESET_GROUP, services.change_group),
+        handled(actions.DELETE_GROUP, services.change_group),
         handled(actions.RENEW_LEASE, services.renew_lease),
         handled(actions.SHUTDOWN, shutdown),
     ]

@@ -8,13 +8,17 @@ partition waits at the leader and costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from spark_replication.config import Settings
 from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
 from spark_replication.engine.replica.partition import FindPartition, Partition
-from spark_replication.errors import InvalidConfig
+from spark_replication.errors import InvalidConfig, RequestTimedOut
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, ResetGroup
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.storage.format.batches import TopicSchema
 from spark_replication.storage.format.group_rows import StoredGroupRows
@@ -32,6 +36,9 @@ CLOSE_TIMEOUT_S = 3.0
 ASIDE_THREADS = 2
 READ_THREADS = 4  # they wait for disks, each for one reader
 HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
+
+
+Answered = TypeVar("Answered")
 
 
 class ServedBroker(NamedTuple):
@@ -103,6 +110,7 @@ class Replication:
         )
         self.port = self._server.port
         self.loop = loop
+        self._timeout_s = settings.request_timeout_ms / 1000
         self.meter = self._server.meter
         self.asked_of_groups = self._server.asked_of_groups
         self.sent, self.received = self._server.sent, self._client.received
@@ -116,6 +124,34 @@ class Replication:
     def registered(self, broker_epoch: int) -> None:
         """Fetches belong to this life of the broker from now on. Call it before BrokerLoop.registered."""
         self._client.registered(broker_epoch)
+
+    def describe_groups(self, asked: DescribeGroups) -> DescribedGroups:
+        """The groups that this broker coordinates. Waits until what is told is committed."""
+        found: DescribedGroups = self._asked(partial(self._coordinators.describe, asked.groups))
+        return found
+
+    def change_group(self, asked: ResetGroup | DeleteGroup) -> Done:
+        """Waits until it is committed."""
+        error = self._asked(partial(self._coordinators.change, asked))
+        if error is not None:
+            raise error
+        return Done()
+
+    def _asked(self, ask: Callable[[Callable[[Answered], None]], None]) -> Answered:
+        answer: Future[Answered] = Future()
+
+        def told(found: Answered) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        self.loop.post(lambda: ask(told))
+        try:
+            return answer.result(self._timeout_s)
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"the groups' log has not taken it within {self._timeout_s:.0f} s: see `spark-replication health`",
+                maybe_written=True,
+            ) from error
 
     def coordinate(self) -> None:
         """Give time to the coordinators of groups, soon; from any thread."""

@@ -63,6 +63,9 @@ class Rights:
             return lambda _topic: True
         return lambda topic: self.allow(caller, Need("describe", topic))
 
+    def sees_group(self, caller: Caller) -> Sees:
+        return lambda group: self.allow(caller, Need("describe", group=group))
+
     def allow(self, caller: Caller, need: Need) -> bool:
         if caller.is_of_cluster:
             return True

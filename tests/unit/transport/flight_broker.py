@@ -17,7 +17,8 @@ from spark_replication.engine.broker.broker_loop import BrokerLoop
 from spark_replication.engine.replica.partition import Partition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand
-from spark_replication.messages.envelope import to_json
+from spark_replication.messages.envelope import Done, to_json
+from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, ResetGroup
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.ranges import ReplicaFolder
@@ -66,6 +67,12 @@ class NoServices:
         raise AssertionError(request)
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
+
+    def describe_groups(self, request: DescribeGroups) -> DescribedGroups:
+        return DescribedGroups(groups=())
+
+    def change_group(self, request: ResetGroup | DeleteGroup) -> Done:
+        return Done()
 
     def notes(self) -> BrokerNotes:
         return NOTES

@@ -28,7 +28,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
-from spark_replication.messages.groups import OpenGroups
+from spark_replication.messages.groups import DeleteGroup, DescribeGroups, OpenGroups, ResetGroup
 from spark_replication.messages.guarding import BrokerDied, DiskFailed, Guarding, RenewLease, Shutdown
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
 from spark_replication.messages.mending import CopyBatch, DiskDamaged
@@ -71,6 +71,8 @@ RIGHTS = {
     "reads_all": "read prefix ord",
     "writes_all": "write prefix ord",
     "alters_all": "alter prefix ord",
+    "sees_group": "describe group etl",
+    "reads_groups": "read group_prefix et",
     "sees_cluster": "describe cluster",
     "alters_cluster": "alter cluster",
     "commands": "cluster_action cluster",
@@ -86,6 +88,9 @@ ALTERING = frozenset({"alters", "alters_all", "alters_cluster", SUPER, BROKER})
 SEEING = frozenset({"sees_cluster", "alters_cluster", SUPER, BROKER})
 RULING = frozenset({"alters_cluster", SUPER, BROKER})
 COMMANDING = frozenset({"commands", BROKER})
+
+READING_GROUPS = frozenset({"reads_groups", SUPER, BROKER})
+SEEING_GROUPS = READING_GROUPS | {"sees_group", "alters_cluster"}
 
 ORDERS = TopicPartition("orders", 0)
 INTRODUCED = Introduce(name="client", port=1, nonce=b"n" * 32)
@@ -103,6 +108,7 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
     "delete_topic": (DeleteTopic(topic="orders"), ALTERING),
     "describe_acls": (DescribeAcls(), SEEING),
     "describe_events": (DescribeEvents(), SEEING),
+    "describe_groups": (DescribeGroups(groups=("etl",)), SEEING_GROUPS),
     "describe_page": (DescribePage(), SEEING),
     "describe_quotas": (DescribeQuotas(), SEEING),
     "describe_ranges": (DescribeRanges(ranges=(RANGE,)), DESCRIBING),
@@ -134,6 +140,8 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
         COMMANDING,
     ),
     "open_groups": (OpenGroups(), KNOWN),
+    "reset_group": (ResetGroup(group="etl"), READING_GROUPS),
+    "delete_group": (DeleteGroup(group="etl"), READING_GROUPS),
     "init_producer": (InitProducer(), KNOWN),
     "introduce": (INTRODUCED, None),
     "leader_and_isr": (LeaderAndIsr(controller_epoch=1, partitions=(), topics={}, brokers={}), COMMANDING),
@@ -253,6 +261,7 @@ def test_who_may_ask(mode: Mode, port: int, who: str) -> None:
                 continue
             code = told_to(client, action, to_json(request))
             right = "CLUSTER" if allowed in (SEEING, RULING, COMMANDING) else "TOPIC"
+            right = "GROUP" if allowed in (SEEING_GROUPS, READING_GROUPS) else right
             assert code == (REACHED if who in allowed else f"{right}_AUTHORIZATION_FAILED"), (action, request)
 
 
