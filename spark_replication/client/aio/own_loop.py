@@ -7,7 +7,6 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -66,8 +65,11 @@ class OwnLoop:
         self._posted.append(call)
         if not self._is_woken:
             self._is_woken = True
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits in it
+            try:
                 self._loop.call_soon_threadsafe(self._call_posted)
+            except RuntimeError:  # the loop is closed, and nobody waits in it
+                self._is_woken = False
+                self._posted.clear()
 
     def _call_posted(self) -> None:
         self._is_woken = False  # before the look: what is posted after it wakes the loop again
@@ -92,10 +94,9 @@ class OwnLoop:
         self.is_closed = True
         self._threads.shutdown(wait=False)
         closing = ThreadPoolExecutor(1, thread_name_prefix="aio-closes")
-        try:
-            await self._loop.run_in_executor(closing, close)
-        finally:
-            closing.shutdown(wait=False)
+        closed = self._loop.run_in_executor(closing, close)
+        closing.shutdown(wait=False)
+        await closed
 
 
 class LoopClient(Generic[Client]):

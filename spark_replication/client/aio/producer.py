@@ -78,8 +78,6 @@ class AsyncProducer(LoopClient[Producer]):
         if turn is None:
             try:
                 parts = self._sends.parts_at_once(asked, batch)
-            except ClientClosed:
-                raise
             except ReplicationError as error:
                 return self._loop.failed(error)
             if parts is not None:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_closed_admin_says_so(cluster: FakeCluster) -> None:
         with pytest.raises(ClientClosed):
             await admin.describe_cluster()
         await admin.close()
+
+    run(cluster, story)
+
+
+def test_an_admin_works_in_its_event_loop_alone(cluster: FakeCluster) -> None:
+    async def story(admin: AsyncAdmin) -> None:
+        with ThreadPoolExecutor(1) as thread:
+            for asked in (admin.describe_cluster(), admin.close()):
+                with pytest.raises(InvalidRequest, match="was made in another event loop"):
+                    thread.submit(asyncio.run, asked).result(20)
+        assert await admin.describe_topics()
 
     run(cluster, story)
 

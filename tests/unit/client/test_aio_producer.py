@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.client.aio.producer import AsyncProducer
+from spark_replication.client.aio.producer import AsyncProducer, _SentRows
+from spark_replication.client.producing.sender import Sender
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import (
@@ -150,6 +151,7 @@ def test_an_error_of_the_rows_is_in_the_future(cluster: FakeCluster) -> None:
             await producer.send("nothing", numbers(0))
         with pytest.raises(UnknownTopicOrPartition, match="there is no orders-9"):
             await producer.send("orders", numbers(0), 9)
+        assert TopicPartition("orders", 9) not in producer._sends._senders._senders
 
     run(cluster, story)
 
@@ -184,6 +186,7 @@ def test_where_there_is_no_room_sends_wait_in_their_order_and_the_loop_goes_on(c
         assert (await beside).base_offset == 0
         assert not producer._waiting
         assert not producer._turns
+        assert producer._sends._senders.of(TopicPartition("orders", 0))._told == []
 
     run(cluster, story, **NARROW)
     assert cluster.log().numbers == list(range(21))
@@ -237,6 +240,41 @@ def test_who_finds_no_room_until_the_deadline_is_told_so(cluster: FakeCluster) -
     run(cluster, story, **{**NARROW, "deadline_ms": PASSES_MS})
 
 
+def test_who_waits_for_room_waits_no_longer_than_its_deadline(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(producer: AsyncProducer) -> None:
+        await producer.send("orders", numbers(0), 0)
+        monkeypatch.setattr(Sender, "_tell", lambda _sender: [])  # nothing happens that might make room
+        with cluster.silent():
+            _, waiting = sends(producer, 2, first=1)
+            with pytest.raises(Overloaded):
+                await waiting
+        monkeypatch.undo()
+
+    run(cluster, story, **{**NARROW, "deadline_ms": PASSES_MS})
+
+
+def test_an_outcome_that_comes_before_anybody_asks_for_it_is_there(cluster: FakeCluster) -> None:
+    async def story(producer: AsyncProducer) -> None:
+        ack = await producer.send("orders", numbers(0), 0)
+        for outcome in (ack, Overloaded("no")):
+            sent = _SentRows(producer._loop)
+            assert not sent.done()
+            assert not sent.settled().done()
+            told = _SentRows(producer._loop)
+            for each in (sent, told):
+                each.set_result(outcome) if isinstance(outcome, Ack) else each.set_exception(outcome)
+            assert told.done()
+            assert told.settled().done()
+            assert told.exception() is (None if outcome is ack else outcome)
+            await sent.settled()
+            found = await asyncio.gather(sent.answered, told.answered, return_exceptions=True)
+            assert [*found] == [outcome, outcome]
+
+    run(cluster, story)
+
+
 def test_a_topic_that_is_asked_for_changes_no_order_and_blocks_no_loop(cluster: FakeCluster) -> None:
     async def story(producer: AsyncProducer) -> None:
         with cluster.changed:  # no metadata
@@ -258,6 +296,7 @@ def test_a_partition_that_nobody_can_read_yet_is_waited_for(cluster: FakeCluster
     cluster.hidden = {TopicPartition("orders", 0)}
 
     async def story(producer: AsyncProducer) -> None:
+        await producer.send("orders", numbers(1), 1)
         waiting = producer.send("orders", numbers(0), 0)
         assert (await producer.send("orders", numbers(1))).partition != 0
         assert not waiting.done()
@@ -310,6 +349,7 @@ def test_who_is_cancelled_while_it_waits_for_room_leaves_its_turn(cluster: FakeC
             assert second.cancel()
             await turns()
             assert len(producer._waiting) == 1
+            assert producer.send("orders", numbers(9), 0).cancel(), "before it has begun to wait"
         assert await offsets([sent, third]) == [1, 2]
 
     run(cluster, story, **NARROW)
@@ -320,7 +360,8 @@ def test_flush_waits_for_all_that_was_sent_before(cluster: FakeCluster) -> None:
     async def story(producer: AsyncProducer) -> None:
         await producer.flush()
         sent = sends(producer, 50)  # they wait for the topic, and most of them for room
-        await producer.flush()
+        async with asyncio.timeout(10):  # no batch waits for more sends
+            await producer.flush()
         assert all(each.done() for each in sent)
 
     run(cluster, story, **NARROW)
@@ -360,6 +401,24 @@ def test_close_waits_for_all_that_was_sent(cluster: FakeCluster) -> None:
     run(cluster, story, **NARROW)
 
 
+def test_a_close_that_is_cancelled_waits_for_what_is_in_flight_alone(cluster: FakeCluster) -> None:
+    async def story(producer: AsyncProducer) -> None:
+        await producer.send("orders", numbers(0), 0)
+        with cluster.silent():
+            sent, *waiting = sends(producer, 3, first=1)
+            closing = asyncio.create_task(producer.close())
+            await turns()
+            closing.cancel()
+            for each in waiting:
+                with pytest.raises(ClientClosed):
+                    await asyncio.wait_for(each, 5)
+        assert await offsets([sent]) == [1]
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+    run(cluster, story, **NARROW)
+
+
 def test_a_producer_of_fixed_numbers_ends_with_its_first_failure(cluster: FakeCluster) -> None:
     cluster.refuse = lambda batch, _of: BatchTooLarge("no") if batch.column(0)[0].as_py() == 1 else None
 
@@ -369,6 +428,8 @@ def test_a_producer_of_fixed_numbers_ends_with_its_first_failure(cluster: FakeCl
             await producer.send("orders", numbers(1), 0)
         with pytest.raises(InvalidRequest, match="this one would have its number"):
             producer.send("orders", numbers(2), 0)
+        with pytest.raises(InvalidRequest, match=r"begin anew .the rows for the partitions 1, 2 are stored"):
+            await producer.send("orders", {"number": list(range(20))}, key="number")
         with pytest.raises(InvalidRequest, match="give partition= or key="):
             producer.send("orders", numbers(2))
 
@@ -385,6 +446,8 @@ def test_a_producer_works_in_its_event_loop_alone(cluster: FakeCluster) -> None:
                 producer.send("orders", numbers(0), 0)
             with pytest.raises(InvalidRequest, match="was made in another event loop"):
                 await producer.flush()
+            with pytest.raises(InvalidRequest, match="was made in another event loop"):
+                await producer.close()
 
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, elsewhere()).result(20)
@@ -414,6 +477,8 @@ async def main():
                     assert f"by spawn or forkserver, and make a {client} in it" in error.message
                 else:
                     os._exit(1)
+            await producer.close()
+            await reader.close()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         print((await producer.send("orders", batch, 0)).base_offset)
