@@ -237,8 +237,9 @@ def test_a_read_that_looks_for_its_topic_ends_when_it_is_left(cluster: FakeClust
             cluster.hidden = {each for each in cluster.logs if each.partition == 0}
         for partition in (0, None):
             looking = asyncio.create_task(taken(reader.read(topic, partition, follow=True)))
-            await eventually_here(lambda: (topic,) in cluster.asked_topics, "it is looked for")
+            await eventually_here(lambda: "aio-reads" in threads(), "it has begun")
             cluster.asked_topics.clear()
+            await eventually_here(lambda: (topic,) in cluster.asked_topics, "it is looked for")
             looking.cancel()
             await ended()
 
