@@ -8,6 +8,7 @@ from spark_replication import errors
 
 if TYPE_CHECKING:
     from spark_replication.admin.notebook.connected import connect
+    from spark_replication.client import aio
     from spark_replication.client.asking.admin import Admin
     from spark_replication.client.consuming.consumer import Consumer
     from spark_replication.client.producing.producer import Producer
@@ -36,6 +37,7 @@ __all__ = [
     "Reader",
     "Security",
     "SparkCluster",
+    "aio",
     "connect",
     "errors",
     "register",
@@ -56,6 +58,7 @@ _HOMES = {
     "Reader": "spark_replication.client.reading.reader",
     "Security": "spark_replication.transport.security.security",
     "SparkCluster": "spark_replication.spark.cluster",
+    "aio": "spark_replication.client.aio",
     "connect": "spark_replication.admin.notebook.connected",
     "register": "spark_replication.spark.registering",
     "session": "spark_replication.spark.session",
@@ -73,7 +76,8 @@ def __getattr__(name: str) -> Any:
     from spark_replication.process.extras import importing_for
 
     with importing_for(f"sr.{name}"):
-        return getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        return home if name == "aio" else getattr(home, name)  # that one is a module
 
 
 def __dir__() -> list[str]:

@@ -62,6 +62,22 @@ EXAMPLES = {
     "    print(found.base_offset, found.batch.num_rows)",
     "LeaderTable": 'print(sr.LeaderTable(".data/mirror").route("orders", 0))',
     "with_leader": 'spark.range(9).transform(sr.with_leader("orders", key=["id"], mirror=".data/mirror")).show()',
+    "aio.Admin": "import asyncio\n\n\n"
+    "async def topics():\n"
+    '    async with sr.aio.Admin("zk://127.0.0.1:PORT/spark_replication") as admin:\n'
+    "        return [topic.name for topic in await admin.describe_topics()]\n\n\n"
+    "print(asyncio.run(topics()))",
+    "aio.Producer": "import asyncio\n\n\n"
+    "async def send(rows):\n"
+    '    async with sr.aio.Producer("zk://127.0.0.1:PORT/spark_replication") as producer:\n'
+    '        return await asyncio.gather(*(producer.send("orders", [row]) for row in rows))\n\n\n'
+    'print(asyncio.run(send([{"id": 1, "amount": 9.5}, {"id": 2, "amount": 3.0}])))',
+    "aio.Reader": "import asyncio\n\n\n"
+    "async def read():\n"
+    '    async with sr.aio.Reader("zk://127.0.0.1:PORT/spark_replication") as reader:\n'
+    '        async for found in reader.read("orders"):\n'
+    "            print(found.partition, found.base_offset, found.batch.num_rows)\n\n\n"
+    "asyncio.run(read())",
     "connect": 'sr.connect("zk://127.0.0.1:PORT/spark_replication").partitions()',
     "LocalCluster": "with sr.LocalCluster.start(brokers=1) as cluster:\n    print(cluster.bootstrap)",
 }
@@ -213,8 +229,7 @@ def _labels(kind: str, call: ast.Call) -> str:
 
 def _api() -> Iterator[str]:
     yield "All of it is imported as `import spark_replication as sr`."
-    for name in sr.__all__:
-        found = getattr(sr, name)
+    for name, found in _public():
         yield f"## sr.{name}"
         if name in EXAMPLES:
             yield f"```python\n{EXAMPLES[name]}\n```"
@@ -225,6 +240,16 @@ def _api() -> Iterator[str]:
         yield _described(name, found)
         if inspect.isclass(found):
             yield from _members(found)
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    """Public names and what they stand for, with those of a module in place of the module."""
+    for name in sr.__all__:
+        found = getattr(sr, name)
+        if inspect.ismodule(found) and name not in INTERNAL:
+            yield from ((f"{name}.{each}", getattr(found, each)) for each in found.__all__)
+        else:
+            yield name, found
 
 
 def _members(owner: type) -> Iterator[str]:

@@ -104,14 +104,15 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
             f"there is no {TopicPartition(topic, partition)}, {topic} has the partitions {known}: choose one of them"
         )
 
-    def partition_of(self, topic: str, key: bytes) -> int:
-        """The partition of this key, for as long as the topic keeps its partitions. They are those that a broker tells
-        of, so all that were ever alive. The hash is CRC-32, as Spark's crc32() computes it, so that a job finds the
-        same partition without a call to here."""
-        numbers = self.topic(topic).numbers
-        if not numbers:
-            raise UnknownTopicOrPartition(f"topic {topic} has no partitions yet: retry")
-        return partition_of_key(numbers, key)
+
+def partition_of(topic: TopicMetadata, key: bytes) -> int:
+    """The partition of this key, for as long as the topic keeps its partitions. They are those that a broker tells of,
+    so all that were ever alive. The hash is CRC-32, as Spark's crc32() computes it, so that a job finds the same
+    partition without a call to here."""
+    numbers = topic.numbers
+    if not numbers:
+        raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
+    return partition_of_key(numbers, key)
 
 
 def partition_of_key(numbers: Sequence[int], key: bytes) -> int:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from spark_replication.client.consuming.coordinator_link import CoordinatorLink
 from spark_replication.client.consuming.partition_reads import PartitionReads, ReadOf, TakenBatch
@@ -314,7 +314,7 @@ class Consumer:
     def _read(
         self, partition: TopicPartition, topic_id: str, start: Offset | NamedOffset, last_epoch: int | None
     ) -> Generator[LogBatch, None, None]:
-        found = self._reader.read(
+        return self._reader.read(
             partition.topic,
             partition.partition,
             start,
@@ -323,7 +323,6 @@ class Consumer:
             topic_id=topic_id,
             last_epoch=last_epoch,
         )
-        return cast(Generator[LogBatch, None, None], found)
 
     # Its end
 

@@ -15,7 +15,7 @@ from functools import partial
 from spark_replication.client.finding.connecting import opened
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
-from spark_replication.core.routing import Route
+from spark_replication.core.routing import Route, partition_of
 from spark_replication.engine.client.membership import Membership
 from spark_replication.engine.client.pausing import back_off_s
 from spark_replication.errors import (
@@ -219,4 +219,5 @@ def coordinator_of(routes: Routes, group: str, deadline: Deadline) -> Route:
             ) from None
         routes.call(controller, OPEN_GROUPS, OpenGroups(), deadline)
         routes.await_topic(GROUPS_TOPIC, deadline)
-    return routes.route(GROUPS_TOPIC, routes.partition_of(GROUPS_TOPIC, group.encode(), deadline), deadline)
+    number = partition_of(routes.topic(GROUPS_TOPIC, deadline), group.encode())
+    return routes.route(GROUPS_TOPIC, number, deadline)

@@ -39,6 +39,7 @@ from spark_replication.transport.security.security import NO_SECURITY, Security
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ASK_MS = 2_000  # how long one broker has to answer, before the next is asked
+CLOSED = "this client is closed: open another"
 UNKNOWN_TOPIC_MS = 3_000  # how long an unknown topic is looked for
 REFRESH_INTERVAL_S = 0.02  # between two requests for metadata
 
@@ -125,11 +126,24 @@ class Routes:
                 self._report(name)
                 raise
 
-    def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
+    def known_topic(self, name: str, partition: int | None = None) -> TopicMetadata | None:
+        """The topic, if it and its partition are known and were not reported stale. None: they have to be asked for."""
+        with self._lock:
+            try:
+                if partition is not None:
+                    self._require(TopicPartition(name, partition))
+                return None if self._is_stale(name) else self._routing.topic(name)
+            except ReplicationError:
+                return None
+
+    def await_topic(
+        self, name: str, deadline: Deadline, partition: int | None = None, ended: threading.Event | None = None
+    ) -> TopicMetadata:
         """Wait for a topic until a broker or the controller knows it and its partition. UnknownTopicOrPartition if none
         has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic. ClientClosed as soon as this is
-        closed."""
+        closed, or the caller has `ended`."""
         self._require_open()
+        ended = ended or self._closed
         unknown: Deadline | None = None
 
         def unknown_for_long(error: ReplicationError) -> bool:
@@ -140,10 +154,15 @@ class Routes:
                 unknown = deadline.within_ms(UNKNOWN_TOPIC_MS)
             return unknown is not None and unknown.passed
 
+        def known() -> TopicMetadata:
+            if ended.is_set():
+                raise ClientClosed(CLOSED)
+            return self._known(name, partition, deadline)
+
         return persistently(
-            lambda: self._known(name, partition, deadline),
+            known,
             deadline,
-            wait=self._closed.wait,
+            wait=ended.wait,
             give_up=unknown_for_long,
         )
 
@@ -152,11 +171,6 @@ class Routes:
         self.topic(topic, deadline)
         with self._lock:
             return self._routing.followers(topic, partition)
-
-    def partition_of(self, topic: str, key: bytes, deadline: Deadline) -> int:
-        self.await_topic(topic, deadline)
-        with self._lock:
-            return self._routing.partition_of(topic, key)
 
     def _known(self, name: str, partition: int | None, deadline: Deadline) -> TopicMetadata:
         found = self.topic(name, deadline)
@@ -366,7 +380,7 @@ class Routes:
 
     def _require_open(self) -> None:
         if self._closed.is_set():
-            raise ClientClosed("this client is closed: open another")
+            raise ClientClosed(CLOSED)
 
     def close(self) -> None:
         """Whoever waits for an answer is told so at once."""

@@ -12,33 +12,27 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, cast, overload
 
 import pyarrow as pa
 
-from spark_replication.client.finding.deadline import Deadline, persistently
+from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.own_process import OwnProcess
 from spark_replication.client.finding.routes import Routes
-from spark_replication.client.producing.placing import Placing, Rounds
-from spark_replication.client.producing.rows import Rows, one_batch
+from spark_replication.client.producing.rows import Rows
 from spark_replication.client.producing.sender import Sender
 from spark_replication.client.producing.senders import Senders, closing_with
+from spark_replication.client.producing.sends import Sends
 from spark_replication.core.replica.producers import REMEMBERED
-from spark_replication.engine.client.numbers import Identity, number_within
+from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack, Acks, SenderSettings
 from spark_replication.errors import (
     ClientClosed,
     InvalidRequest,
     ReplicationError,
-    RequestTimedOut,
-    SchemaMismatch,
-    UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.records import PRODUCER_ID_BITS
-from spark_replication.model import NUMBER_MAX, TopicPartition
-from spark_replication.storage.format.batches import in_a_version, topic_schema
 from spark_replication.transport.security.security import Security
 
 DEADLINE_MS = 30_000
@@ -47,7 +41,6 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
-UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
 
 
 class Producer:
@@ -109,8 +102,10 @@ class Producer:
         numbers = identity or Identity(producer=secrets.randbits(PRODUCER_ID_BITS))
         self._senders = Senders(self._routes, numbers, self._settings, self._process, is_fixed=identity is not None)
         self._closing = closing_with(self, self._senders)
-        self._is_fixed = identity is not None
-        self._rounds = Rounds(self._senders.of, batch_bytes, numbers.producer)
+        #: For the producers of sr.aio, which wait in another way.
+        self.sends = Sends(
+            self._routes, self._senders, numbers, self._settings, self._process, is_fixed=identity is not None
+        )
 
     @overload
     def send(
@@ -139,37 +134,23 @@ class Producer:
         An error of the rows is in the future. What is wrong with another argument is raised here, and so are
         Overloaded, if there is no room until the deadline, and ClientClosed.
         """
-        self._process.require()
-        self._senders.require_open()
-        number = None if partition is None else number_within("partition", partition, NUMBER_MAX)
-        columns = _require_arguments(topic, number, key)
-        deadline = Deadline(self._settings.deadline_ms)
-        if self._is_fixed and key is None and number is None:
-            raise InvalidRequest("with an identity the same sends go to the same partitions: give partition= or key=")
+        asked = self.sends.asked(topic, partition, key)
         try:
-            found = self._routes.await_topic(topic, deadline, number)
-            stored = self._as_stored(found, number, batch, deadline)
-            if columns:
-                placed = self._by_columns(found, stored, columns)
-                return together([self._send_part(topic, *part, deadline) for part in placed])
-            sender = self._sender(found, number, key, deadline)
+            parts = self.sends.parts(asked, batch)
         except ClientClosed:
             raise
         except ReplicationError as error:
             return _failed(error)
-        return sender.send(stored, deadline)
+        if asked.columns:
+            return together([_sent(*part, asked.deadline) for part in parts])
+        ((sender, rows),) = parts
+        return sender.send(rows, asked.deadline)
 
     def flush(self) -> None:
         """Wait until every batch that was sent before is acknowledged or has failed: its future says which."""
-        self._process.require()
-        unanswered = self._senders.unanswered()
-        deadline = Deadline(self._settings.deadline_ms)
-        left = concurrent.futures.wait(unanswered, timeout=deadline.remaining_s + 1.0).not_done
-        if left:
-            raise RequestTimedOut(
-                f"{len(left)} sends have no answer within {deadline.timeout_ms:.0f} ms: ask their futures",
-                maybe_written=True,
-            )
+        unanswered, patience_s = self.sends.unanswered()
+        futures = cast("list[Future[Ack]]", unanswered)  # of Sender.send
+        self.sends.require_none(len(concurrent.futures.wait(futures, timeout=patience_s).not_done))
 
     def close(self) -> None:
         """Wait for the batches in flight, up to the deadline. Nothing can be sent after that. In a fork, this does
@@ -185,71 +166,12 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _sender(self, topic: TopicMetadata, number: int | None, key: object, deadline: Deadline) -> Sender:
-        if number is None:
-            self._senders.leaders.watch(topic.name)
-            if not isinstance(key, bytes):
-                return self._rounds.taker(topic)
-            number = self._routes.partition_of(topic.name, key, deadline)
-        return self._senders.of(TopicPartition(topic.name, number))
 
-    def _by_columns(
-        self, topic: TopicMetadata, stored: pa.RecordBatch, columns: Sequence[str]
-    ) -> list[tuple[int, pa.RecordBatch]]:
-        names = stored.schema.names
-        for name in columns:
-            if name not in names:
-                raise InvalidRequest(f"key={name!r} is no column of {topic.name}: it has {', '.join(names)}")
-        self._senders.leaders.watch(topic.name)
-        partitions = topic.numbers
-        if not partitions:
-            raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
-        try:
-            return list(Placing(topic.name, partitions, columns, 0).parts(stored, stored))
-        except pa.ArrowException as error:
-            raise InvalidRequest(f"rows of {topic.name} cannot be placed by {', '.join(columns)}: {error}") from error
-
-    def _send_part(self, topic: str, number: int, part: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
-        try:
-            return self._senders.of(TopicPartition(topic, number)).send(part, deadline)
-        except ReplicationError as error:  # other parts are on their way
-            return _failed(error)
-
-    def _as_stored(self, topic: TopicMetadata, number: int | None, rows: Rows, deadline: Deadline) -> pa.RecordBatch:
-        """The rows in the version of the topic's schema that they have. SchemaMismatch is raised only after a second
-        look at the topic, which may have been made again. A batch of a newer version is retried for UNKNOWN_VERSION_MS,
-        so that brokers have time to learn of it."""
-        try:
-            return _in_a_version(topic, rows)
-        except SchemaMismatch:
-            within = deadline.within_ms(UNKNOWN_VERSION_MS)
-
-            def look_again() -> pa.RecordBatch:
-                self._routes.stale_topic(topic.name)
-                return _in_a_version(self._routes.await_topic(topic.name, deadline, number), rows)
-
-            return persistently(look_again, within)
-
-
-def _in_a_version(topic: TopicMetadata, rows: Rows) -> pa.RecordBatch:
-    if not topic.config.schema:  # its brokers decide
-        return one_batch(rows, topic.name, None)
-    schema = topic_schema(topic.config)
-    return in_a_version(one_batch(rows, topic.name, schema.newest), schema)
-
-
-def _require_arguments(topic: object, partition: int | None, key: object) -> tuple[str, ...]:
-    """Return the columns that `key` names."""
-    if not isinstance(topic, str):
-        raise InvalidRequest(f"topic={topic!r} is no text: name a topic")
-    if key is not None and partition is not None:
-        raise InvalidRequest(f"partition={partition} and a key: give one of them")
-    if key is None or isinstance(key, bytes):
-        return ()
-    columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
-    if not columns or not all(isinstance(name, str) for name in columns):
-        raise InvalidRequest(f"key={key!r} is {type(key).__name__}: it is bytes, or the name of a column, or several")
-    return columns
+def _sent(sender: Sender, rows: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
+    try:
+        return sender.send(rows, deadline)
+    except ReplicationError as error:  # other parts are on their way
+        return _failed(error)
 
 
 def _failed(error: ReplicationError) -> Future[Any]:
@@ -271,15 +193,29 @@ def together(futures: Sequence[Future[Ack]]) -> Future[tuple[Ack, ...]]:
             left -= 1
             if left:
                 return
-        errors = [error for each in futures if isinstance(error := each.exception(), ReplicationError)]
-        if errors:
-            whole.set_exception(_of_parts(errors, [each.result() for each in futures if each.exception() is None]))
-        else:
-            whole.set_result(tuple(each.result() for each in futures))
+        try:
+            whole.set_result(acks_of_parts(futures))
+        except ReplicationError as error:
+            whole.set_exception(error)
 
     for future in futures:
         future.add_done_callback(done)
     return whole
+
+
+class Answered(Protocol):
+    """A future of a thread or of an event loop, once it is done."""
+
+    def result(self) -> Ack: ...
+    def exception(self) -> BaseException | None: ...
+
+
+def acks_of_parts(futures: Sequence[Answered]) -> tuple[Ack, ...]:
+    """The results of all these. Raises the error of the first that failed."""
+    errors = [error for each in futures if isinstance(error := each.exception(), ReplicationError)]
+    if errors:
+        raise _of_parts(errors, [each.result() for each in futures if each.exception() is None])
+    return tuple(each.result() for each in futures)
 
 
 def _of_parts(errors: Sequence[ReplicationError], acks: Sequence[Ack]) -> ReplicationError:

@@ -25,7 +25,7 @@ from spark_replication.core.routing import Route
 from spark_replication.engine.client.lanes import Lane, Outgoing
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack, SenderSettings, Sending, Settled
-from spark_replication.engine.client.window import Send
+from spark_replication.engine.client.window import Promise, Send
 from spark_replication.errors import ClientClosed, InvalidRequest, Overloaded, ReplicationError
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.model import TopicPartition
@@ -56,6 +56,8 @@ class Sender:
         self._room = threading.Condition(self._lock)  # send() and join() wait on it
         self._sending = Sending(partition, self, identity, settings, time.monotonic, is_fixed=is_fixed)
         self._closing = False
+        #: Who waits for room without a thread.
+        self._told: list[Callable[[], object]] = []
         #: For any thread to read.
         self.taken_bytes = 0
 
@@ -71,42 +73,72 @@ class Sender:
         if sends before it run out of time: the room that they leave helps nobody."""
         future: Future[Ack] = Future()
         future.set_running_or_notify_cancel()  # it is on its way: it cannot be cancelled
-        send = Send(
-            batch=batch,
-            kind=batch.schema,
-            rows=batch.num_rows,
-            bytes=pa.ipc.get_record_batch_size(batch) + SEND_BYTES,  # ten times as fast as nbytes
-            deadline_s=deadline.at_s,
-            future=future,
-        )
+        send = _send_of(batch, deadline, future)
         with self._lock:
-            self._await_room(send, deadline)
-            self.taken_bytes += send.bytes
-            settled = self._sending.add(send)
+            expired = self._sending.expired
+            while not self._has_room(send, deadline, expired):
+                self._room.wait(deadline.remaining_s)
+            settled = self._add(send)
         self._settle(settled)
         return future
 
-    def _await_room(self, send: Send[Ack], deadline: Deadline) -> None:
+    def send_at_once(
+        self,
+        batch: pa.RecordBatch,
+        deadline: Deadline,
+        promise: Promise[Ack],
+        *,
+        expired: int,
+        changed: Callable[[], object] | None = None,
+    ) -> bool:
+        """As `send`, without a wait. False: there is no room yet. Then `changed` is called once, by any thread, as soon
+        as there may be. `expired` is what it was before the caller began to wait."""
+        send = _send_of(batch, deadline, promise)
+        with self._lock:
+            if not self._has_room(send, deadline, expired):
+                if changed is not None:
+                    self._told.append(changed)
+                return False
+            settled = self._add(send)
+        self._settle(settled)
+        return True
+
+    @property
+    def expired(self) -> int:
+        """How many sends have run out of time so far. For any thread, at some moment."""
+        return self._sending.expired
+
+    def _has_room(self, send: Send[Ack], deadline: Deadline, expired: int) -> bool:
+        """Whether the window has room. Raises what `send` does, once it is of no use to wait for any."""
         sending = self._sending
-        expired = sending.expired
-        while not self._closing and not sending.window.has_room(send):
-            if deadline.passed or expired != sending.expired:
-                break
-            sending.close_last()  # nothing joins the last batch while the window is full
-            self._room.wait(deadline.remaining_s)
         if self._closing:
             raise ClientClosed(CLOSED)
         if sending.is_over:
             raise InvalidRequest(
                 f"a batch for {self.partition} has failed, and this one would have its number: begin anew"
             )
-        if expired != sending.expired or not sending.window.has_room(send):
+        is_late = expired != sending.expired
+        if sending.window.has_room(send) and not is_late:
+            return True
+        if is_late or deadline.passed:
             raise Overloaded(
                 f"the batches for {self.partition} that fill the window had no answer within "
                 f"{deadline.timeout_ms:.0f} ms{sending.because()}: slow down and retry"
             )
+        sending.close_last()  # nothing joins the last batch while the window is full
+        return False
 
-    def flush(self) -> list[Future[Ack]]:
+    def _add(self, send: Send[Ack]) -> Settled:
+        self.taken_bytes += send.bytes
+        return self._sending.add(send)
+
+    def _tell(self) -> list[Callable[[], object]]:
+        """There may be room. Returns whom to call outside of the lock."""
+        self._room.notify_all()
+        told, self._told = self._told, []
+        return told
+
+    def flush(self) -> list[Promise[Ack]]:
         """Return the sends that have no answer yet. None of them waits for more to join its batch."""
         with self._lock:
             self._sending.close_last()
@@ -117,7 +149,9 @@ class Sender:
         with self._lock:
             self._closing = True
             self._sending.close_last()
-            self._room.notify_all()
+            told = self._tell()
+        for call in told:
+            call()
 
     def join(self, timeout_s: float) -> None:
         """Wait until the last batch is answered or has run out of time."""
@@ -151,8 +185,10 @@ class Sender:
     def _step(self, event: Callable[..., Settled], *of: object) -> None:
         with self._lock:
             settled = event(*of)
-            self._room.notify_all()
+            told = self._tell()
         self._settle(settled)
+        for call in told:
+            call()
 
     # What Sending needs, under the lock
 
@@ -180,3 +216,14 @@ class Sender:
                     send.future.set_exception(outcome)
             except BaseException:  # SystemExit, say: it is of the callback alone, and ends no thread of the producer
                 log.exception("a callback of a future of %s has failed", self.partition)
+
+
+def _send_of(batch: pa.RecordBatch, deadline: Deadline, promise: Promise[Ack]) -> Send[Ack]:
+    return Send(
+        batch=batch,
+        kind=batch.schema,
+        rows=batch.num_rows,
+        bytes=pa.ipc.get_record_batch_size(batch) + SEND_BYTES,  # ten times as fast as nbytes
+        deadline_s=deadline.at_s,
+        future=promise,
+    )

@@ -10,7 +10,6 @@ import atexit
 import logging
 import threading
 import weakref
-from concurrent.futures import Future
 from functools import partial
 
 from spark_replication.client.finding.deadline import Deadline
@@ -21,6 +20,7 @@ from spark_replication.client.producing.leaders import Leaders
 from spark_replication.client.producing.sender import Sender
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack, SenderSettings
+from spark_replication.engine.client.window import Promise
 from spark_replication.errors import ClientClosed, Overloaded, ReplicationError
 from spark_replication.model import TopicPartition
 
@@ -69,7 +69,7 @@ class Senders:
         if self._is_closed:
             raise ClientClosed(CLOSED)
 
-    def unanswered(self) -> list[Future[Ack]]:
+    def unanswered(self) -> list[Promise[Ack]]:
         """None of them waits for more sends to join its batch."""
         return [future for sender in self._all() for future in sender.flush()]
 

@@ -175,14 +175,25 @@ class ReadConnections:
         if not keeps:
             connection.close()
 
-    def close(self) -> None:
+    def apart(self) -> ReadConnections:
+        """Connections that are ended alone: those that wait are of both."""
+        apart = ReadConnections(self._security)
+        apart._lock, apart._waiting = self._lock, self._waiting
+        return apart
+
+    def end_used(self) -> None:
         """End every read; those who use connections close these."""
         with self._lock:
             self._is_closed = True
             used = list(self._used)
-            waiting = [each for connections in self._waiting.values() for each in connections]
-            self._waiting.clear()
         for connection in used:
             connection.hang_up()
+
+    def close(self) -> None:
+        """As `end_used`, and close those that wait."""
+        self.end_used()
+        with self._lock:
+            waiting = [each for connections in self._waiting.values() for each in connections]
+            self._waiting.clear()
         for connection in waiting:
             connection.close()

@@ -109,7 +109,7 @@ class Reader:
         topic_id: str | None = None,
         last_epoch: int | None = None,
         whole: bool = False,
-    ) -> Iterator[LogBatch]:
+    ) -> Generator[LogBatch, None, None]:
         """Read batches from `start` on, up to `stop` (exclusive). The read ends at the high watermark. With `follow`,
         it waits there for more, until the reader or the generator is closed. All batches have the columns that the
         topic had when the read began.
@@ -155,7 +155,7 @@ class Reader:
 
     def _read_all(self, asked: ReadTicket, *, follow: bool) -> Generator[LogBatch, None, None]:
         deadline = Deadline(self._deadline_ms)
-        topic = self._routes.await_topic(asked.topic, deadline)
+        topic = self._routes.await_topic(asked.topic, deadline, ended=self._closed)
         ticket = replace(asked, topic_id=asked.topic_id or topic.topic_id)
 
         def read(number: int, is_new: bool) -> Generator[LogBatch, None, None]:  # noqa: FBT001 (see together)
@@ -224,7 +224,7 @@ class Reader:
         topic, partition = read.ticket.topic, read.ticket.partition
         match doing:
             case LearnTopic():
-                read.topic_known(self._routes.await_topic(topic, _left(read), partition).topic_id)
+                read.topic_known(self._routes.await_topic(topic, _left(read), partition, self._closed).topic_id)
             case FindLeader():
                 read.leader_known(self._routes.route(topic, partition, _left(read)))
             case FindReplicas():
@@ -302,6 +302,22 @@ class Reader:
         return schema
 
 
+class ReaderApart(Reader):
+    """Reads over the routes and connections of another reader, and is closed alone: then that one goes on."""
+
+    def __init__(self, of: Reader) -> None:
+        self._prefer = of._prefer
+        self._routes = of._routes
+        self._deadline_ms = of._deadline_ms
+        self._closed = threading.Event()
+        self._process = of._process
+        self._connections = of._connections.apart()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._connections.end_used()
+
+
 def _left(read: PartitionRead) -> Deadline:
     return Deadline(1000 * read.left_s(time.monotonic()))
 
@@ -359,7 +375,7 @@ class _Decoder:
         return places
 
 
-def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]:
+def _in_one_schema(found: Generator[LogBatch, None, None]) -> Generator[LogBatch, None, None]:
     """Give all batches the schema of the first. Brokers learn of a topic's next schema version at different times, and
     each stream has the version that its broker knows."""
     schema: pa.Schema | None = None

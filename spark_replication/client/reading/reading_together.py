@@ -26,7 +26,7 @@ def together(
 ) -> Generator[LogBatch, None, None]:
     """numbers: the topic's partitions at present. read: called with a partition, and whether it has come since.
     closed: set once its reads end, since their reader was closed."""
-    gathered = _Gathered(read)
+    gathered = _Gathered(read, closed)
     try:
         for number in numbers():
             gathered.begin(number, is_new=False)
@@ -45,8 +45,9 @@ def together(
 
 
 class _Gathered:
-    def __init__(self, read: ReadPartition) -> None:
+    def __init__(self, read: ReadPartition, closed: threading.Event) -> None:
         self._read = read
+        self._closed = closed
         self._changed = threading.Condition()  # guards everything below
         self._waiting: deque[LogBatch] = deque()
         self._begun: set[int] = set()
@@ -62,9 +63,10 @@ class _Gathered:
         threading.Thread(target=self._run, args=(number, is_new), name=f"reads-{number}", daemon=True).start()
 
     def take(self, timeout_s: float) -> LogBatch | None:
-        """The next batch. None if none comes in time. Raises the error of a partition, after what had come before."""
+        """The next batch. None if none comes in time, or all is closed. Raises the error of a partition, after what had
+        come before."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._error is not None, timeout_s)
+            self._changed.wait_for(lambda: self._waiting or self._error is not None or self._closed.is_set(), timeout_s)
             if self._waiting:
                 self._changed.notify_all()
                 return self._waiting.popleft()
@@ -87,7 +89,8 @@ class _Gathered:
         except ReplicationError as error:
             with self._changed:
                 self._error = self._error or error
-                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def _put(self, found: LogBatch) -> bool:
         """Add a batch once there is room. Return False if nobody takes any more."""

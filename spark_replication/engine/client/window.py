@@ -22,11 +22,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 Result = TypeVar("Result")
+Outcome_contra = TypeVar("Outcome_contra", contravariant=True)
+
+
+class Promise(Protocol[Outcome_contra]):
+    """What hears of the outcome of a send, once: a Future of threads, or what stands for one of an event loop."""
+
+    def set_result(self, result: Outcome_contra, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+    def done(self) -> bool: ...
+    def exception(self) -> BaseException | None:
+        """The error that it has heard of, after `done`."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -39,7 +49,7 @@ class Send(Generic[Result]):
     rows: int
     bytes: int
     deadline_s: float
-    future: Future[Result]
+    future: Promise[Result]
     #: Whether its deadline has passed: then nobody waits for it.
     expired: bool = False
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from spark_replication.core.replica.read_start import ReadPlace
+from spark_replication.core.routing import partition_of
 from spark_replication.engine.client.membership import BeginReading, EndReading, Membership
 from spark_replication.engine.replica.reads import look
 from spark_replication.errors import ReplicationError
@@ -207,7 +208,7 @@ class GroupMember(Client):
 
     def _connect(self) -> None:
         try:
-            number = self.routing.partition_of(GROUPS_TOPIC, self.group.encode())
+            number = partition_of(self.routing.topic(GROUPS_TOPIC), self.group.encode())
         except ReplicationError:
             self.reload(GROUPS_TOPIC)
             return

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spark_replication as sr
-from spark_replication.core.routing import Routing
+from spark_replication.core.routing import partition_of
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.mirror.asking.routing import LeaderTable
@@ -55,10 +55,10 @@ LEADERS: dict[int, tuple[Any, ...]] = {
 }
 
 
-def partition_of(key: bytes) -> int:
+def place_of(key: bytes) -> int:
     partitions = tuple(command("orders", number) for number in NUMBERS)
     topic = TopicMetadata(name="orders", topic_id="first", config=TopicConfig(), partitions=partitions)
-    return Routing(topics={"orders": topic}).partition_of("orders", key)
+    return partition_of(topic, key)
 
 
 def test_a_thousand_keys_go_where_clients_send_them(spark: SparkSession, tables: str) -> None:
@@ -67,7 +67,7 @@ def test_a_thousand_keys_go_where_clients_send_them(spark: SparkSession, tables:
     found = {each["id"]: tuple(each)[1:] for each in rows.collect()}
     expected = {}
     for id_ in range(1_000):
-        partition = partition_of(str(id_).encode())
+        partition = place_of(str(id_).encode())
         expected[id_] = (partition, *LEADERS[partition])
     assert found == expected
     assert {partition for partition, *_ in found.values()} == set(NUMBERS)
@@ -93,7 +93,7 @@ def test_a_key_has_the_same_bytes_in_spark_and_in_arrow(spark: SparkSession, tab
     rows = spark.createDataFrame(KEYS).transform(sr.with_leader("orders", key=key, mirror=tables))
     columns = [KEYS[name].combine_chunks() for name in key]
     keys = columns[0] if len(key) == 1 else pa.StructArray.from_arrays(columns, key)
-    expected = [partition_of(each) for each in key_bytes(keys).to_pylist()]
+    expected = [place_of(each) for each in key_bytes(keys).to_pylist()]
     assert LeaderTable(tables).partition_of("orders", keys).to_pylist() == expected
     found = rows.toArrow()
     order = [KEYS["small"].to_pylist().index(each) for each in found["small"].to_pylist()]
@@ -107,7 +107,7 @@ def test_one_column_needs_no_list_and_may_lie_within_another(spark: SparkSession
         for frame, name in ((rows, "ID"), (rows.select("id", sql.struct("id").alias("whole")), "whole.id"))
     )
     assert plain == within
-    assert plain[0]["_partition"] == partition_of(b"a")
+    assert plain[0]["_partition"] == place_of(b"a")
 
 
 def test_what_cannot_be_is_refused_at_once(spark: SparkSession, tables: str, path: str) -> None:
@@ -147,7 +147,7 @@ def test_a_stream_sees_a_change_of_leader_with_its_next_batch(spark: SparkSessio
         finally:
             query.stop()
 
-    key = next(str(number) for number in range(100) if partition_of(str(number).encode()) == 3)
+    key = next(str(number) for number in range(100) if place_of(str(number).encode()) == 3)
     (source / "1.json").write_text(f'{{"id": "{key}"}}\n')
     answers = stream()
     assert next(answers) == {(key, 3, None, None, None, None)}
@@ -183,7 +183,7 @@ def test_code_on_executors_routes_by_a_table_that_it_reads_itself(spark: SparkSe
     rows = spark.range(1_000).repartition(3).mapInArrow(routed, "id long, p int, to string")
     found = {each["id"]: (each["p"], each["to"]) for each in rows.collect()}
     to = {0: "host2:9002", 2: "host2:9002", 3: None, 7: None}
-    expected = {id_: partition_of(str(id_).encode()) for id_ in range(1_000)}
+    expected = {id_: place_of(str(id_).encode()) for id_ in range(1_000)}
     assert found == {id_: (partition, to[partition]) for id_, partition in expected.items()}
 
 

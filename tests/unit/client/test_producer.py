@@ -14,6 +14,7 @@ import pytest
 
 from spark_replication.client.producing import lane as lanes
 from spark_replication.client.producing import producer as producers
+from spark_replication.client.producing import sends
 from spark_replication.client.producing.producer import BATCH_BYTES, Producer
 from spark_replication.client.producing.sender import SEND_BYTES
 from spark_replication.core.replica.producers import Producers
@@ -390,7 +391,7 @@ def test_versions_may_alternate(cluster: FakeCluster, producer: Producer) -> Non
 def test_a_version_that_no_broker_tells_of_is_looked_for_and_then_refused(
     cluster: FakeCluster, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producers, "UNKNOWN_VERSION_MS", 200)
+    monkeypatch.setattr(sends, "UNKNOWN_VERSION_MS", 200)
     asked = cluster.asked_metadata
     error = failure(producer.send("orders", named(0), 0))
     assert isinstance(error, UnknownSchemaVersion)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.routing import Route, Routing, learned
+from spark_replication.core.routing import Route, Routing, learned, partition_of
 from spark_replication.errors import LeaderNotAvailable, ReplicationError, UnknownTopicOrPartition, WrongCluster
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
@@ -155,18 +155,18 @@ def test_another_cluster_is_refused() -> None:
 
 
 def test_a_key_stays_with_its_partition_and_keys_spread_over_those_that_there_are() -> None:
-    known = routing(metadata(*(partition(1, 0, number=number) for number in (5, 0, 2))))
-    placed = [known.partition_of("orders", b"customer-%d" % number) for number in range(300)]
-    assert placed == [known.partition_of("orders", b"customer-%d" % number) for number in range(300)]
+    known = routing(metadata(*(partition(1, 0, number=number) for number in (5, 0, 2)))).topic("orders")
+    placed = [partition_of(known, b"customer-%d" % number) for number in range(300)]
+    assert placed == [partition_of(known, b"customer-%d" % number) for number in range(300)]
     assert {number: placed.count(number) > 60 for number in placed} == {0: True, 2: True, 5: True}
-    assert known.partition_of("orders", b"123456789") == [0, 2, 5][0xCBF43926 % 3], "CRC-32's published check value"
+    assert partition_of(known, b"123456789") == [0, 2, 5][0xCBF43926 % 3], "CRC-32's published check value"
 
 
 def test_a_key_has_no_place_in_a_topic_without_partitions() -> None:
     none_yet = TopicMetadata(name="orders", topic_id="", config=TopicConfig(), partitions=())
     known = routing(Metadata(cluster_id="c", brokers={}, topics=(none_yet,)))
     with pytest.raises(UnknownTopicOrPartition, match="no partitions yet: retry"):
-        known.partition_of("orders", b"a")
+        partition_of(known.topic("orders"), b"a")
 
 
 def test_followers_are_the_registered_members_of_the_isr_that_do_not_lead() -> None:
@@ -189,8 +189,8 @@ def test_a_key_keeps_its_partition_while_others_cannot_be_read() -> None:
     three = metadata(*(partition(1, 1, number=number) for number in range(3)))
     two = hiding(metadata(*(partition(1, 1, number=number) for number in (0, 2))), 1)
     keys = [b"%d" % number for number in range(100)]
-    assert [routing(two).partition_of("orders", key) for key in keys] == [
-        routing(three).partition_of("orders", key) for key in keys
+    assert [partition_of(routing(two).topic("orders"), key) for key in keys] == [
+        partition_of(routing(three).topic("orders"), key) for key in keys
     ]
     with pytest.raises(LeaderNotAvailable, match="the state of orders-1 in ZooKeeper is being made, or cannot be read"):
         routing(two).route("orders", 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_replication.core.routing import Routing
+from spark_replication.core.routing import Routing, partition_of
 from spark_replication.errors import InvalidRequest, StorageFailed, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.mirror.asking.routing import Leader, LeaderTable
@@ -42,8 +42,8 @@ def test_a_key_goes_where_clients_send_it(path: str, numbers: list[int]) -> None
     write_partitions(path, *rows, row(command("other", 99), 10), dead=dead)
     write_brokers(path, broker_row(1, 1))
     found = LeaderTable(path).partition_of("orders", pa.array([*KEYS, *KEYS]))
-    known = routing(*numbers)
-    expected = [known.partition_of("orders", key.encode()) for key in KEYS]
+    known = routing(*numbers).topic("orders")
+    expected = [partition_of(known, key.encode()) for key in KEYS]
     assert found.type == pa.int32()
     assert found.to_pylist() == [*expected, *expected]
     assert LeaderTable(path).partition_of("orders", pa.array([], pa.string())).to_pylist() == []
