@@ -45,6 +45,7 @@ _RIGHTS: Mapping[Kind, frozenset[Right]] = {
     "group_prefix": _GROUP_RIGHTS,
 }
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9._:-]{1,249}")
 _PRINCIPAL = re.compile(r"[!-:<-~]+")  # visible, without blanks and `;`
 
 
@@ -91,8 +92,11 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
         require_principal(self.principal)
         rights = _RIGHTS[self.kind]
         require(self.right in rights, f"{self.right} is no right on a {self.kind}: {', '.join(sorted(rights))} are")
-        is_named = self.name == "" if self.kind == "cluster" else _NAME.fullmatch(self.name) is not None
-        require(is_named, f"{self.name!r} names no {self.kind}: letters, digits, `.`, `_` and `-`")
+        of_groups = self.kind in ("group", "group_prefix")
+        named = (_GROUP_NAME if of_groups else _NAME).fullmatch(self.name)
+        is_named = self.name == "" if self.kind == "cluster" else named is not None
+        more = ", `:`" if of_groups else ""
+        require(is_named, f"{self.name!r} names no {self.kind}: letters, digits{more}, `.`, `_` and `-`")
         if self.host:
             ip_network(self.host)
 

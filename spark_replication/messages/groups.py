@@ -20,7 +20,8 @@ GROUPS_REPLICAS = 3  # or as many as there are brokers
 SESSION_MS = (500, 3_600_000)  # least and most
 ASKED_MAX = 1_000  # requests of a connection that are not answered
 
-GroupName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+GROUP_NAME = r"[A-Za-z0-9._:-]{1,249}"
+GroupName = Annotated[str, msgspec.Meta(pattern=f"^{GROUP_NAME}$")]
 MemberName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
 

@@ -39,6 +39,8 @@ class AsyncAdmin(LoopClient[Admin]):
     cancel_reassignment = in_a_thread(Admin.cancel_reassignment)
     reassignments = in_a_thread(Admin.reassignments)
     replicas = in_a_thread(Admin.replicas)
+    groups = in_a_thread(Admin.groups)
+    delete_group = in_a_thread(Admin.delete_group)
     wait_reassigned = in_a_thread(Admin.wait_reassigned)
     metadata = in_a_thread(Admin.metadata)
     metadata_since = in_a_thread(Admin.metadata_since)

@@ -22,6 +22,7 @@ from spark_replication.client.asking.descriptions import (
     described_cluster,
     known_losses,
 )
+from spark_replication.client.asking.groups import GroupDescription, change_group, described_groups
 from spark_replication.client.asking.health import Health, health_of
 from spark_replication.client.asking.replica_sizes import (
     ReassignmentDescription,
@@ -72,6 +73,7 @@ from spark_replication.messages.descriptions import (
     ReplicaSize,
     TopicMetadata,
 )
+from spark_replication.messages.groups import DeleteGroup
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent
 from spark_replication.messages.observing import DescribePage, DescribeTokens, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.quotas import QuotaKind
@@ -356,6 +358,15 @@ class Admin:
         metadata = best_told(self._routes, None if topics is None else tuple(topics), deadline)
         named = tuple(command.topic_partition for topic in metadata.topics for command in topic.partitions)
         return replicas_of(self._routes, metadata, named, deadline)
+
+    def groups(self, names: Sequence[str] | None = None) -> list[GroupDescription]:
+        """Describe consumer groups, all or those of these names that there are: members, positions, and how many
+        records each is behind."""
+        return described_groups(self._routes, names, Deadline(self._deadline_ms))
+
+    def delete_group(self, name: str) -> None:
+        """Forget the positions of a group without members. One that nobody knows is forgotten already."""
+        change_group(self._routes, DeleteGroup(group=name), Deadline(self._deadline_ms))
 
     def wait_reassigned(self, partitions: Collection[str], timeout_s: float) -> None:
         """Wait until no reassignment of these partitions is under way; RequestTimedOut names one that still is. A
