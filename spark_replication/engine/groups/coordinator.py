@@ -185,10 +185,9 @@ class Coordinator:
         if asked.held is not None:
             held = {TopicPartition(*each) for each in asked.held}
             self._take(deciding.holds(group, asked.member, asked.epoch, held, asked.heard))
-            kept = self._keeps(group, asked.member)
-            if is_another or asked.heard < max(kept.values(), default=0) or held - kept.keys():
-                session.told = None  # it has not heard of all, or what it was told was lost
-                self._unsettled.add(group.name)
+        if is_another:  # what it was told may have been lost with the other connection
+            session.told = None
+            self._unsettled.add(group.name)
         return Beaten()
 
     def _commits(self, asked: CommitPositions) -> CommitTaken:

@@ -191,10 +191,13 @@ class GroupLog:
         for offset, row in found.rows:
             self._take_in(offset, row)
         self._read_to = found.next_offset
+        self._soon(partial(self._read_on, life))
+
+    def _read_on(self, life: object, replica: ReplicaLoop) -> None:
+        if self._life is life and self._leadership is replica.leadership:
+            self._go_on_reading(replica)
 
     def _take_in(self, offset: Offset, row: Row) -> None:
-        if self._read_to is not None and offset < self._read_to:
-            return
         match row:
             case SnapshotBegun(snapshot=name):
                 self._snapshot = _Snapshot(name, offset, [])
@@ -242,6 +245,9 @@ class GroupLog:
 
     def _append_gathered(self, life: object, replica: ReplicaLoop) -> None:
         if self._life is not life:
+            return
+        if self._leadership is not replica.leadership:  # another may have written meanwhile, on other grounds
+            self._end("its leadership is over")
             return
         self._is_gathering = False
         batch, self._gathering = self._gathering, _Batch()
