@@ -18,6 +18,7 @@ EVERYDAY = frozenset(
         "broker/test_broker_process.py",
         "broker/test_full_disk.py",
         "broker/test_where_brokers_listen.py",
+        "client/test_consumers.py",
         "client/test_read_starts.py",
         "client/test_round_trip.py",
         "client/test_topic_stream.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from spark_replication.sim.judges.groups import NEVER_LOST, NO_STALE_COMMIT, NOTHING_SKIPPED, ONE_OWNER
 from spark_replication.sim.judges.guarding import EARLIER_LEASE, GUARDED, KEPT, MINDED, NEW_IDS, OTHERS
 from spark_replication.sim.run import UNEXPECTED
 
@@ -45,6 +46,7 @@ def bug(
     return PlantedBug(name, file, line, becomes, frozenset(invariants), profile, seed, also)
 
 
+ASSIGNED = "everything_is_assigned"
 ISR = "isr_member_holds_all_committed"
 ELR = "elr_holds_all_committed"
 ACKED = "acked_records_survive"
@@ -1592,5 +1594,120 @@ PLANTED_BUGS = (
         UNEXPECTED,
         "persisted_before_sent",
         seed=261,
+    ),
+    bug(
+        "take a commit of whoever owned the partition before",
+        "core/groups/deciding.py",
+        "        each.topic_partition for each in wanted if member.owned.get(each.topic_partition) != each.owner_epoch\n",
+        "        each.topic_partition for each in wanted if each.owner_epoch < 0\n",
+        NO_STALE_COMMIT,
+        profile="groups",
+    ),
+    bug(
+        "take a commit that comes late",
+        "core/groups/deciding.py",
+        " or (known is not None and known.order >= (each.owner_epoch, sequence)):\n",
+        ":\n",
+        NEVER_LOST,
+        profile="groups",
+        seed=41,
+    ),
+    bug(
+        "grant what somebody owns",
+        "core/groups/deciding.py",
+        "        free = tuple(sorted(target - owned))\n",
+        "        free = tuple(sorted(target - group.members[name].owned.keys()))\n",
+        NO_STALE_COMMIT,
+        ASSIGNED,
+        profile="groups",
+    ),
+    bug(
+        "take what was granted since for released",
+        "core/groups/deciding.py",
+        "each, granted in member.owned.items() if granted <= heard and each not in held)\n",
+        "each, granted in member.owned.items() if each not in held)\n",
+        ASSIGNED,
+        "followers_catch_up",  # the groups' log never comes to rest
+        profile="groups",
+    ),
+    bug(
+        "believe a member of an earlier epoch",
+        "core/groups/deciding.py",
+        "    if member.epoch != epoch:\n",
+        "    if False:\n",
+        ASSIGNED,
+        profile="groups",
+    ),
+    bug(
+        "keep no positions in a snapshot",
+        "core/groups/group.py",
+        "        positions = tuple(Placed(*partition, position) for partition, position in self.positions.items())\n",
+        "        positions = ()\n",
+        NEVER_LOST,
+        profile="groups",
+    ),
+    bug(
+        "go on where a group has begun",
+        "core/groups/group.py",
+        "                self._place(change.positions)\n            case PositionsReset",
+        "                pass\n            case PositionsReset",
+        NEVER_LOST,
+        profile="groups",
+    ),
+    bug(
+        "coordinate before it is known what is committed",
+        "engine/groups/group_log.py",
+        "            if replica.committed_end() < replica.log.log_end:\n",
+        "            if False:\n",
+        UNEXPECTED,
+        NEVER_LOST,
+        profile="groups",
+    ),
+    bug(
+        "forget the log before the snapshot is whole",
+        "engine/groups/group_log.py",
+        "            self._gathering.rows.append(SnapshotBegun(snapshot=self._snapshot.name))\n",
+        "            self._gathering.rows.append(SnapshotBegun(snapshot=self._snapshot.name))\n"
+        "            self._forgets_below = replica.high_watermark\n",
+        UNEXPECTED,
+        ASSIGNED,
+        NEVER_LOST,
+        profile="groups",
+    ),
+    bug(
+        "end no session",
+        "engine/groups/coordinator.py",
+        "            if clock_ms >= session.deadline_ms:\n",
+        "            if False:\n",
+        ASSIGNED,
+        profile="groups",
+    ),
+    bug(
+        "look for groups by the partitions that can be read",
+        "engine/groups/coordinators.py",
+        "        names = frozenset(topics.partitions) | frozenset(topics.hidden)\n",
+        "        names = frozenset(topics.partitions)\n",
+        ONE_OWNER,
+        NEVER_LOST,
+        NO_STALE_COMMIT,
+        NOTHING_SKIPPED,
+        UNEXPECTED,
+        profile="groups",
+    ),
+    bug(
+        "commit a record too many",
+        "engine/client/membership.py",
+        "            offset=offset,\n",
+        "            offset=offset + 1,\n",
+        NOTHING_SKIPPED,
+        profile="groups",
+    ),
+    bug(
+        "say what a member holds once only",
+        "engine/client/membership.py",
+        "        self.has_lost_coordinator = False\n        self._says_holdings = True\n",
+        "        self.has_lost_coordinator = False\n",
+        ASSIGNED,
+        profile="groups",
     ),
 )

@@ -36,7 +36,12 @@ def test_some_fresh_seeds_break_nothing() -> None:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     ("share", "profile"),
-    [*((share, DEFAULT) for share in range(SHARES)), (SHARES, "queries"), (SHARES + 1, "guardians")],
+    [
+        *((share, DEFAULT) for share in range(SHARES)),
+        (SHARES, "queries"),
+        (SHARES + 1, "guardians"),
+        (SHARES + 2, "groups"),
+    ],
 )
 def test_fresh_seeds_break_nothing(share: int, profile: str) -> None:
     breaks_nothing(profile, int(os.environ[FRESH_SEEDS_FROM]) + SOME + share * SEEDS, SEEDS)

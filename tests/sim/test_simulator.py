@@ -111,7 +111,11 @@ def test_one_seed_is_one_story() -> None:
 def test_every_fault_and_every_election_occurs() -> None:
     unseen = {f"fault_{kind}" for kind in FAULTS} | {f"elected_{kind}" for kind in ELECTIONS}
     looked_at = [(range(first, first + 40), DEFAULT) for first in range(1, 401, 40)]
-    apart = [(range(1, 21), "queries"), (range(1, 41), "guardians")]  # what no default mix has
+    apart = [
+        (range(1, 21), "queries"),
+        (range(1, 41), "guardians"),
+        (range(1, 21), "groups"),
+    ]  # what no default mix has
     for seeds, profile in [*apart, *looked_at]:
         report = run_seeds(seeds, profile)
         assert [failed.sentence() for failed in report.failures] == []
