@@ -84,6 +84,7 @@ FOUND_BY = {
     "take a write whose answer was lost for stored": "core/law/test_standing.py",
     "take what may have been so before for the proof of a write": "core/law/test_standing.py",
     "listen to guardians of an earlier submission": "engine/guarding/test_mustering.py",
+    "say what a member holds once only": "engine/client/test_membership.py",
 }
 
 PLANTED_BUGS = (
@@ -1598,8 +1599,8 @@ PLANTED_BUGS = (
     bug(
         "take a commit of whoever owned the partition before",
         "core/groups/deciding.py",
-        "        each.topic_partition for each in wanted if member.owned.get(each.topic_partition) != each.owner_epoch\n",
-        "        each.topic_partition for each in wanted if each.owner_epoch < 0\n",
+        "each in wanted if member.owned.get(each.topic_partition) != each.owner_epoch\n",
+        "each in wanted if each.owner_epoch < 0\n",
         NO_STALE_COMMIT,
         profile="groups",
     ),

@@ -113,6 +113,8 @@ class GroupLog:
         self._trouble: ReplicationError | None = None
         self._read_to: Offset | None = None  # None: the reading has not begun
         self._is_reading = False
+        #: Where a reading has failed of what is not damaged.
+        self._doubted_at: Offset | None = None
         self._gathering = _Batch()
         self._is_gathering = False
         #: In the order of the log.
@@ -172,26 +174,40 @@ class GroupLog:
             return
         assert found is not None, "there is more below the end"
         self._is_reading = True
-        self._load(partial(self._read, found), partial(self._has_read, self._life))
+        self._load(partial(self._read, found), partial(self._has_read, self._life, found))
 
     def _read(self, found: Records) -> ReadRows:
         """On another thread."""
         rows = [(offset, _row(offset, text)) for offset, text in self._rows.decode(found.loaded())]
         return ReadRows(rows, found.next_offset)
 
-    def _has_read(self, life: object, found: ReadRows | ReplicationError) -> None:
+    def _has_read(self, life: object, records: Records, found: ReadRows | ReplicationError) -> None:
         """Called without the partition: it only takes in what was read."""
         if self._life is not life:
             return
-        self._is_reading = False
         if isinstance(found, ReplicationError):
-            log.error("the groups' log cannot be read: %s", found)
-            self._trouble = None if found.retriable else found
+            self._soon(partial(self._examine, life, records, found))
             return
+        self._is_reading = False
         for offset, row in found.rows:
             self._take_in(offset, row)
         self._read_to = found.next_offset
         self._soon(partial(self._read_on, life))
+
+    def _examine(self, life: object, records: Records, error: ReplicationError, replica: ReplicaLoop) -> None:
+        """What cannot be read may be damaged on this disk: it is read again once it was mended. What is not damaged,
+        and cannot be read twice, is an error of whoever asks."""
+        if self._life is not life:
+            return
+        self._is_reading = False
+        log.error("%s cannot be read: %s", replica.partition, error)
+        try:
+            replica.damage.require_none(records)
+        except ReplicationError as damage:
+            log.error("%s", damage)
+            return
+        self._trouble = error if self._doubted_at == self._read_to and not error.retriable else None
+        self._doubted_at = self._read_to
 
     def _read_on(self, life: object, replica: ReplicaLoop) -> None:
         if self._life is life and self._leadership is replica.leadership:

@@ -393,7 +393,7 @@ def test_a_row_that_is_no_change_is_an_error_of_whoever_asks(tmp_path: Path) -> 
     (batch,) = story.coordinator._log._rows.encode([("etl", b'{"change":"exploded"}')])
     story.replica.produce(batch, acks="all", now_ms=0, acknowledge=lambda _: None)
     story.commits()
-    story.tick()
+    story.tick().tick()
     with pytest.raises(AssertionError, match=r"row 0 of the groups' log is no change of a group"):
         story.joins()
     assert refused(story) == CorruptLog.code
@@ -402,8 +402,25 @@ def test_a_row_that_is_no_change_is_an_error_of_whoever_asks(tmp_path: Path) -> 
 def test_a_log_of_other_columns_is_an_error_of_whoever_asks(tmp_path: Path) -> None:
     story = CoordinatorStory(tmp_path).leads()
     story.replica.produce(prepared(0), acks="all", now_ms=0, acknowledge=lambda _: None)
-    story.commits().tick()
+    story.commits().tick().tick()
     assert refused(story) == CorruptLog.code
+
+
+def test_what_a_disk_has_lost_is_read_once_it_was_mended(tmp_path: Path) -> None:
+    story = CoordinatorStory(tmp_path).serves()
+    x = story.joins()
+    story.asks(x.commit(10), x.link)
+    (file,) = tmp_path.glob("*.arrow")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-30] + b"x" * 30)
+    story.another()
+    story.tick().tick()
+    assert refused(story) == NotCoordinator.code
+    (damaged,) = story.replica.damage.batches
+    file.write_bytes(whole)
+    assert not story.replica.damage.look_again(), damaged
+    story.tick().tick()
+    assert [each.offset for each in positions(story)] == [10]
 
 
 def refused(story: CoordinatorStory) -> str:
