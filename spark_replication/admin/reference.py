@@ -62,6 +62,12 @@ EXAMPLES = {
     "    print(found.base_offset, found.batch.num_rows)",
     "LeaderTable": 'print(sr.LeaderTable(".data/mirror").route("orders", 0))',
     "with_leader": 'spark.range(9).transform(sr.with_leader("orders", key=["id"], mirror=".data/mirror")).show()',
+    "aio.Consumer": "import asyncio\n\n\n"
+    "async def consume():\n"
+    '    async with sr.aio.Consumer("zk://127.0.0.1:PORT/spark_replication", ["orders"], group="alerts") as consumer:\n'
+    "        found = await consumer.poll(5)  # or: async for found in consumer\n"
+    "        print(None if found is None else found.partition, consumer.assignment)\n\n\n"
+    "asyncio.run(consume())",
     "aio.Admin": "import asyncio\n\n\n"
     "async def topics():\n"
     '    async with sr.aio.Admin("zk://127.0.0.1:PORT/spark_replication") as admin:\n'

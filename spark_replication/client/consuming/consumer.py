@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -40,6 +40,18 @@ COMMIT_INTERVAL_MS = 500
 LOOK_S = 1.0  # between two looks for partitions that topics have got, without a group
 LEAVE_S = 5.0  # so long a consumer that closes waits for its last commit, and to have left
 CLOSED = "this consumer is closed: open another"
+
+
+class Changes(threading.Condition):
+    """A lock, and who waits for what changes under it: threads, and perhaps an event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: Callable[[], None] = lambda: None
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        self.heard()
 
 
 class Consumer:
@@ -93,7 +105,7 @@ class Consumer:
         self._columns = None if columns is None else tuple(columns)
         self._deadline_ms = deadline_ms
         self._process = OwnProcess("Consumer")
-        self._changed = threading.Condition()  # guards everything below
+        self._changed = Changes()  # guards everything below
         self._reads = PartitionReads(self._changed)
         self._membership = None
         self._link: CoordinatorLink | None = None
@@ -147,28 +159,43 @@ class Consumer:
 
     def poll(self, timeout_s: float | None = 0.0) -> LogBatch | None:
         """The next batch; None if there is none in time. timeout_s: None to wait as long as it takes."""
-        self._process.require()
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
-            self._done_with_last()
         while True:
-            self._look_for_partitions()
+            self.look()
             with self._changed:
-                self._require_usable()
-                while (taken := self._reads.take()) is not None:
-                    if self._gives_out(taken):
-                        return taken.batch
+                found = self.take()
                 left_s = LOOK_S if until_s is None else until_s - time.monotonic()
-                if left_s <= 0:
-                    return None
+                if found is not None or left_s <= 0:
+                    return found
                 self._changed.wait(min(LOOK_S, left_s))
 
-    def _look_for_partitions(self) -> None:
-        """Without a group: read all partitions that there are. Brokers are asked without the lock."""
-        now_s = time.monotonic()
-        if self._membership is not None or now_s < self._look_s or self._is_closed:
+    def take(self) -> LogBatch | None:
+        """The next batch, if one has come. For whoever waits by other means (`call_on_change`, `look`)."""
+        self._process.require()
+        with self._changed:
+            self._done_with_last()
+            self._require_usable()
+            while (taken := self._reads.take()) is not None:
+                if self._gives_out(taken):
+                    return taken.batch
+            return None
+
+    def call_on_change(self, call: Callable[[], None]) -> None:
+        """Call it, on any thread, whenever `take` may find another batch, or raise."""
+        self._changed.heard = call
+
+    @property
+    def looks(self) -> bool:
+        """Whether `look` would ask brokers, which may wait."""
+        return self._membership is None and time.monotonic() >= self._look_s and not self._is_closed
+
+    def look(self) -> None:
+        """Without a group: once a second, look for partitions that the topics have got. Brokers are asked without the
+        lock."""
+        self._process.require()
+        if not self.looks:
             return
-        is_first, self._look_s = not self._look_s, now_s + LOOK_S
+        is_first, self._look_s = not self._look_s, time.monotonic() + LOOK_S
         topics = [self._reader.topic(name) for name in self._topics]
         with self._changed:
             for partition in (TopicPartition(topic.name, number) for topic in topics for number in topic.numbers):
@@ -219,7 +246,7 @@ class Consumer:
         """The partitions that this consumer reads at present."""
         with self._changed:
             if self._membership is None:
-                return sorted(each for each in self._given if each in self._reads)
+                return sorted(self._reads.partitions)
             return sorted(self._membership.held)
 
     def commit(self, found: LogBatch | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -45,6 +45,10 @@ class PartitionReads:
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._reads
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        return self._reads.keys()
 
     def begin(self, read: ReadOf, begin: Begin) -> None:
         self.end(read.partition)
