@@ -42,7 +42,7 @@ LEAVE_S = 5.0  # so long a consumer that closes waits for its last commit, and t
 CLOSED = "this consumer is closed: open another"
 
 
-class Changes(threading.Condition):
+class HeardCondition(threading.Condition):
     """A lock, and who waits for what changes under it: threads, and perhaps an event loop."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Consumer:
         self._columns = None if columns is None else tuple(columns)
         self._deadline_ms = deadline_ms
         self._process = OwnProcess("Consumer")
-        self._changed = Changes()  # guards everything below
+        self._changed = HeardCondition()  # guards everything below
         self._reads = PartitionReads(self._changed)
         self._membership = None
         self._link: CoordinatorLink | None = None
