@@ -145,7 +145,7 @@ def commits(
             last_epoch=each.last_epoch,
             owner_epoch=each.owner_epoch,
             sequence=sequence,
-            committed_ms=now_ms,
+            committed_ms=max(0, now_ms),
         )
         placed.append(Placed(each.topic, each.partition, position))
     if len(group.positions) + len(placed) > POSITIONS_MAX:
@@ -173,7 +173,7 @@ def resets(
                 last_epoch=last_epoch,
                 owner_epoch=epoch,
                 sequence=0,
-                committed_ms=now_ms,
+                committed_ms=max(0, now_ms),
             ),
         )
         for partition, (topic_id, offset, last_epoch) in sorted(places.items())

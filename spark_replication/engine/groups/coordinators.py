@@ -54,7 +54,7 @@ class KnownPartitions:
         self.now_ms = now_ms
         self._known: Topics | None = None
         self._names: frozenset[TopicPartition] = frozenset()
-        self._by_topic: dict[str, list[PartitionCommand]] = {}
+        self._by_topic: dict[str, dict[int, PartitionCommand]] = {}
         self._numbers: dict[str, list[int]] = {}
         self._version = object()
 
@@ -70,13 +70,18 @@ class KnownPartitions:
         return self._numbers.get(topic, [])
 
     def hosts(self, topics: Iterable[str]) -> Hosts:
+        """A partition of which no more is known is there, too: nobody has to hand it over."""
         self._look()
         brokers = self._brokers()
-        return {
-            each.topic_partition: frozenset(brokers[replica].host for replica in each.state.isr if replica in brokers)
-            for topic in topics
-            for each in self._by_topic.get(topic, ())
-        }
+        found: dict[TopicPartition, frozenset[str]] = {}
+        for topic in topics:
+            known = self._by_topic.get(topic, {})
+            for number in self._numbers.get(topic, ()):
+                isr = known[number].state.isr if number in known else ()
+                found[TopicPartition(topic, number)] = frozenset(
+                    brokers[replica].host for replica in isr if replica in brokers
+                )
+        return found
 
     def _look(self) -> None:
         """Costs a look at each partition, after a change of any."""
@@ -91,7 +96,7 @@ class KnownPartitions:
         for name in sorted(names):
             self._numbers.setdefault(name.topic, []).append(name.partition)
             if name in topics.partitions:
-                self._by_topic.setdefault(name.topic, []).append(topics.partitions[name])
+                self._by_topic.setdefault(name.topic, {})[name.partition] = topics.partitions[name]
 
 
 class Coordinators:

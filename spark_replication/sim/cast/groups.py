@@ -61,16 +61,16 @@ class SimulatedMemberLink:
         self.broker = broker
         self.open = True
         world, network = member.world, member.cluster.network
-        self._world = world
+        self._world, self._network = world, network
         self._forth = Stream(world, network, member.name, broker.place, broker)
         self._back = Stream(world, network, broker.place, member.name, member)
         self._asked: dict[int, GroupFrame] = {}
         self._held_until_ms = 0
 
     def ask(self, frame: GroupFrame) -> None:
-        if self._world.chance(LATE_PROBABILITY):
+        if not self._network.is_healed and self._world.chance(LATE_PROBABILITY):
             self._held_until_ms = self._world.now_ms + self._world.between(*LATE_MS)
-        late_ms = max(0, self._held_until_ms - self._world.now_ms)
+        late_ms = 0 if self._network.is_healed else max(0, self._held_until_ms - self._world.now_ms)
         came = partial(self._world.after, late_ms, "asks its coordinator", partial(self._came, frame), on=self.broker)
         breaks = late_ms > 0 and self._world.chance(BREAK_PROBABILITY)
         if not self.open or not self._forth.send("asks", came, frame.asked) or breaks:

@@ -17,6 +17,8 @@ class Network:
         self.loss = 0.0
         #: The probability that a message is late.
         self.late = 0.0
+        #: Whether nothing is lost, late or cut off any more.
+        self.is_healed = False
         #: Pairs (from, to) between which nothing arrives.
         self.cut: set[tuple[str, str]] = set()
         self._held: tuple[str, int, Callable[[str], None]] | None = None
@@ -26,6 +28,7 @@ class Network:
         self._held = what, for_ms, then
 
     def heal(self) -> None:
+        self.is_healed = True
         self._held = None
         self.loss = self.late = 0.0
         self.cut.clear()

@@ -79,7 +79,7 @@ class CoordinatorStory:
         self.links, self.isr_store = Links(), IsrWrites()
         self.replica = self._replica(self.log)
         self.there: Mapping[TopicPartition, frozenset[str]] = {A0: frozenset(), A1: frozenset()}
-        self.time_ms = 1_000.0
+        self.time_ms, self.wall_ms = 1_000.0, 77
         self.version = object()
         #: What the loop is to do soon.
         self.posted: list[Callable[[ReplicaLoop], None]] = []
@@ -130,7 +130,7 @@ class CoordinatorStory:
         return self.time_ms
 
     def now_ms(self) -> int:
-        return 77
+        return self.wall_ms
 
     # What happens
 

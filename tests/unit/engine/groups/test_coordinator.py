@@ -236,6 +236,15 @@ def test_a_commit_under_an_earlier_grant_changes_nothing(story: CoordinatorStory
     assert positions(story) == []
 
 
+def test_a_clock_from_before_1970_leaves_rows_that_can_be_read(story: CoordinatorStory) -> None:
+    story.wall_ms = -700
+    x = story.joins()
+    story.asks(x.commit(10), x.link)
+    story.another()
+    story.serves()
+    assert [(each.offset, each.committed_ms) for each in positions(story)] == [(10, 0)]
+
+
 # Leadership
 
 
