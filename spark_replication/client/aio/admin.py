@@ -40,6 +40,7 @@ class AsyncAdmin(LoopClient[Admin]):
     reassignments = in_a_thread(Admin.reassignments)
     replicas = in_a_thread(Admin.replicas)
     groups = in_a_thread(Admin.groups)
+    reset_group = in_a_thread(Admin.reset_group)
     delete_group = in_a_thread(Admin.delete_group)
     wait_reassigned = in_a_thread(Admin.wait_reassigned)
     metadata = in_a_thread(Admin.metadata)
