@@ -92,6 +92,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     state: GroupState
     members: tuple[GroupMemberDescription, ...]
+    #: All of the topics that its members read, or that it has committed in.
     partitions: tuple[GroupPartitionDescription, ...]
 
     @property
@@ -226,7 +227,8 @@ def _described(group: DescribedGroup, there: Collection[TopicPartition], logs: L
     owners = {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
     positions = {each.topic_partition: each for each in group.positions}
     read = {topic for member in group.members for topic in member.introduction.topics}
-    partitions = sorted({*positions, *owners, *(each for each in there if each.topic in read)})
+    topics = set(_topics(group))
+    partitions = sorted({*positions, *owners, *(each for each in there if each.topic in topics)})
     return GroupDescription(
         group=group.group,
         state="empty" if not group.members else "moving" if _is_moving(group, owners, read, there) else "stable",

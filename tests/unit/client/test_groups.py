@@ -76,7 +76,11 @@ def test_a_group_is_as_far_behind_as_leaders_have_records(rows: FakeCluster, adm
 def test_what_a_leader_does_not_say_is_not_known(rows: FakeCluster, admin: Admin) -> None:
     rows.lead(None, partition=0)
     (found,) = admin.groups(["etl"])
-    assert [(each.partition, each.offset, each.end, each.lag) for each in found.partitions] == [(0, 2, None, None)]
+    assert [(each.partition, each.offset, each.end, each.lag) for each in found.partitions] == [
+        (0, 2, None, None),
+        (1, None, 4, 4),
+        (2, None, 0, 0),
+    ]
     assert found.lag is None
 
 
@@ -84,16 +88,16 @@ def test_groups_of_every_coordinator_are_told_each_with_its_own_positions(rows: 
     rows.groups.add(group("audit", positions=[position(0, 4)]))
     rows.lead(2, GROUPS_TOPIC, partition_of_key(range(GROUPS_PARTITIONS), b"audit"))
     assert [(each.group, each.state, each.lag) for each in admin.groups()] == [
-        ("audit", "empty", 0),
-        ("etl", "empty", 2),
-    ]
+        ("audit", "empty", 4),
+        ("etl", "empty", 6),
+    ], "what nobody has committed counts"
     assert [each.group for each in admin.groups(["audit", "nobody"])] == ["audit"]
 
 
 def test_a_position_in_a_topic_that_was_made_again_is_none(rows: FakeCluster, admin: Admin) -> None:
     rows.groups.add(group("etl", positions=[position(0, 2, topic_id="before")]))
     (found,) = admin.groups()
-    assert [(each.offset, each.lag) for each in found.partitions] == [(None, 4)]
+    assert [(each.offset, each.lag) for each in found.partitions] == [(None, 4), (None, 4), (None, 0)]
 
 
 def test_a_group_of_which_nothing_is_stored_has_no_partitions(cluster: FakeCluster, admin: Admin) -> None:

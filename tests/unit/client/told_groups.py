@@ -1,4 +1,4 @@
-"""Groups that read orders, as their coordinators tell of them."""
+"""Groups as their coordinators tell of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def member(name: str, *partitions: int, hands_over: Sequence[int] = (), silent_m
     )
 
 
-def position(partition: int, offset: int, *, topic_id: str = "id-orders") -> DescribedPosition:
+def position(partition: int, offset: int, *, topic: str = "orders", topic_id: str | None = None) -> DescribedPosition:
     return DescribedPosition(
-        topic="orders",
+        topic=topic,
         partition=partition,
-        topic_id=topic_id,
+        topic_id=topic_id or f"id-{topic}",
         offset=offset,
         last_epoch=0,
         committed_ms=COMMITTED_MS + partition,
