@@ -35,10 +35,10 @@ from spark_replication.model import TimeMs
 from spark_replication.process.logs import harmless
 from spark_replication.transport.security.security import Security
 
-_COLUMNS = ("group", "state", "members", "partitions", "lag_records", "oldest_commit")
+_COLUMNS = ("group", "state", "members", "partitions", "lag_records", "lag_ms", "oldest_commit")
 _OF_A_MEMBER = ("name", "host", "partitions", "hands_over", "silent_ms", "connected", "member")
-_OF_A_PARTITION = ("topic", "partition", "position", "end", "lag_records", "committed", "member")
-_OF_A_LAG = ("group", "topic", "partition", "position", "end", "lag_records", "member")
+_OF_A_PARTITION = ("topic", "partition", "position", "end", "lag_records", "lag_ms", "committed", "member")
+_OF_A_LAG = ("group", "topic", "partition", "position", "end", "lag_records", "lag_ms", "member")
 _OF_A_CHANGE = ("topic", "partition", "before", "after", "skipped", "read_again")
 
 
@@ -66,7 +66,7 @@ def _most_behind(lag: int | None) -> tuple[bool, int]:
 def _row(group: GroupDescription) -> tuple[Any, ...]:
     commits = [each.committed_ms for each in group.partitions if each.committed_ms is not None]
     oldest = _at(min(commits, default=None))
-    return group.group, group.state, len(group.members), len(group.partitions), group.lag, oldest
+    return group.group, group.state, len(group.members), len(group.partitions), group.lag, group.lag_ms, oldest
 
 
 def _at(time_ms: TimeMs | None) -> datetime | None:
@@ -91,6 +91,7 @@ def describe(bootstrap: str, security: Security, output: Format, group: str) -> 
                 "group": found.group,
                 "state": found.state,
                 "lag_records": found.lag,
+                "lag_ms": found.lag_ms,
                 "members": [dict(zip(_OF_A_MEMBER, each, strict=True)) for each in members],
                 "partitions": [dict(zip(_OF_A_PARTITION, each, strict=True)) for each in partitions],
             }
@@ -139,6 +140,7 @@ def _of_partition(group: GroupDescription, partition: GroupPartitionDescription,
         "position": partition.offset,
         "end": partition.end,
         "lag_records": partition.lag,
+        "lag_ms": partition.lag_ms,
         "committed": _at(partition.committed_ms),
         "member": None if partition.member is None else names[partition.member],
     }

@@ -43,7 +43,8 @@ from spark_replication.messages.groups import (
     ResetGroup,
 )
 from spark_replication.messages.ranges import FoundRange, WantedRange
-from spark_replication.model import BrokerId, Offset, PartitionNumber, TimeMs, TopicPartition, shortened
+from spark_replication.model import BrokerId, Count, Offset, PartitionNumber, TimeMs, TopicPartition, shortened
+from spark_replication.process.threads import now_ms
 
 NAMED_MAX = 10  # groups in a refusal
 RANGES_A_CALL = 2_000
@@ -73,6 +74,9 @@ class GroupPartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     #: What is committed in the log. None: its leader did not say.
     log_start: Offset | None
     end: Offset | None
+    #: For how long the first record that is not committed by the group has been there, by the asker's clock: 0 without
+    #: one, None if that is not known.
+    lag_ms: Count | None
     #: The member that reads it. None: nobody does.
     member: str | None
 
@@ -101,6 +105,14 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
         lags = [each.lag for each in self.partitions]
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
+
+    @property
+    def lag_ms(self) -> int | None:
+        """For how long the oldest record has been there that the group has not committed. None: that is not known of
+        each partition."""
+        lags = [each.lag_ms for each in self.partitions]
+        known = [lag_ms for lag_ms in lags if lag_ms is not None]
+        return max(known, default=0) if len(known) == len(lags) else None
 
 
 def require_group_name(name: str) -> None:
@@ -203,21 +215,26 @@ def _logs(routes: Routes, metadata: Metadata, groups: Sequence[DescribedGroup], 
     asked: dict[BrokerId, list[tuple[int, WantedRange]]] = defaultdict(list)
     commands = [each for topic in metadata.topics for each in topic.partitions]
     for number, group in enumerate(groups):
-        read, positions = set(_topics(group)), {each.topic_partition: each.offset for each in group.positions}
+        read = set(_topics(group))
+        positions = {(each.topic_partition, each.topic_id): each.offset for each in group.positions}
         for each in commands:
             if each.topic in read and each.state.leader is not None:
-                start = positions.get(each.topic_partition, 0)
-                asked[each.state.leader].append(
-                    (number, WantedRange(topic=each.topic, partition=each.partition, start=start, may_lag=True))
+                wanted = WantedRange(
+                    topic=each.topic,
+                    partition=each.partition,
+                    start=positions.get((each.topic_partition, each.topic_id), 0),
+                    may_lag=True,
+                    timed=True,
                 )
+                asked[each.state.leader].append((number, wanted))
     found: list[Logs] = [{} for _ in groups]
     for leader, wanted_there in asked.items():
         if (registered := metadata.brokers.get(leader)) is None:
             continue
         for first in range(0, len(wanted_there), RANGES_A_CALL):
-            numbers, wanted = zip(*wanted_there[first : first + RANGES_A_CALL], strict=True)
+            numbers, ranges = zip(*wanted_there[first : first + RANGES_A_CALL], strict=True)
             with suppress(ReplicationError):
-                for number, log in zip(numbers, ranges_at(routes, registered.address, wanted, deadline), strict=True):
+                for number, log in zip(numbers, ranges_at(routes, registered.address, ranges, deadline), strict=True):
                     if log.error == NONE:
                         found[number][log.topic_partition] = log
     return found
@@ -272,5 +289,6 @@ def _partition(
         committed_ms=None if position is None else position.committed_ms,
         log_start=None if log is None else log.log_start,
         end=None if log is None else log.high_watermark,
+        lag_ms=None if log is None else 0 if log.start_ms is None else max(0, now_ms() - log.start_ms),
         member=owners.get(name),
     )

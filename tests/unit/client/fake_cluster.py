@@ -567,6 +567,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             end=end,
             start_epoch=log.view.epoch_before(start) if start <= served else NO_EPOCH,
             end_epoch=log.view.epoch_before(end),
+            start_ms=next((each.timestamp_ms for each in log.within(start, served)), None) if wanted.timed else None,
             cut=cut_below(place, log.view),
             lags=not log.knows_the_end,
             bytes=sum(each.batch.nbytes for each in log.within(start, end)),

@@ -22,6 +22,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.groups import GROUPS_PARTITIONS, GROUPS_TOPIC
+from spark_replication.process.threads import now_ms
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeCluster
 from tests.unit.client.told_groups import group, member, position
 
@@ -98,6 +99,32 @@ def test_a_position_in_a_topic_that_was_made_again_is_none(rows: FakeCluster, ad
     rows.groups.add(group("etl", positions=[position(0, 2, topic_id="before")]))
     (found,) = admin.groups()
     assert [(each.offset, each.lag) for each in found.partitions] == [(None, 4), (None, 4), (None, 0)]
+
+
+def test_the_first_record_that_is_not_committed_says_for_how_long_a_group_is_behind(
+    rows: FakeCluster, admin: Admin
+) -> None:
+    rows.groups.add(group("etl", positions=[position(0, 1), position(1, 4)]))
+    before_ms = now_ms()
+    (found,) = admin.groups()
+    (behind, done, empty), took_ms = found.partitions, now_ms() - before_ms
+    assert behind.lag_ms is not None
+    assert before_ms - 1_000 <= behind.lag_ms <= before_ms - 1_000 + took_ms
+    assert (done.lag_ms, empty.lag_ms, found.lag_ms) == (0, 0, behind.lag_ms)
+    rows.groups.add(group("etl", positions=[position(0, 2, topic_id="before"), position(1, 4)]))
+    (again,) = admin.groups()
+    assert again.lag_ms is not None
+    assert again.lag_ms >= before_ms - 1_000, "a position of a topic that was made again counts for nothing"
+    rows.lead(None, partition=1)
+    (unknown,) = admin.groups()
+    assert (unknown.partitions[1].lag_ms, unknown.lag_ms) == (None, None)
+    rows.log(partition=0).now_ms = now_ms() + 3_600_000
+    with Producer(rows.bootstrap) as producer:
+        batch = pa.record_batch([pa.array([1], pa.int64())], schema=SCHEMA)
+        producer.send("orders", batch, partition=0).result()
+    rows.groups.add(group("etl", positions=[position(0, 4)]))
+    (ahead,) = admin.groups()
+    assert ahead.partitions[0].lag_ms == 0, "a leader whose clock is ahead has nothing from before"
 
 
 def test_a_group_of_which_nothing_is_stored_has_no_partitions(cluster: FakeCluster, admin: Admin) -> None:
