@@ -51,6 +51,7 @@ class AsyncAdmin(LoopClient[Admin]):
     health = in_a_thread(Admin.health)
     events = in_a_thread(Admin.events)
     rebuild_mirror = in_a_thread(Admin.rebuild_mirror)
+    group_metrics = in_a_thread(Admin.group_metrics)
     metrics = in_a_thread(Admin.metrics)
     settings = in_a_thread(Admin.settings)
     page_address = in_a_thread(Admin.page_address)

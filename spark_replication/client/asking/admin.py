@@ -23,6 +23,7 @@ from spark_replication.client.asking.descriptions import (
     described_cluster,
     known_losses,
 )
+from spark_replication.client.asking.group_metrics import group_exposition
 from spark_replication.client.asking.group_resets import PositionChange, ResetRequest, reset_group
 from spark_replication.client.asking.groups import GroupDescription, change_group, described_groups
 from spark_replication.client.asking.health import Health, health_of
@@ -488,6 +489,11 @@ class Admin:
             return self._routes.call(address, METRICS, asked, deadline.within_ms(TRY_MS))
 
         return persistently(ask, deadline).text
+
+    def group_metrics(self) -> str:
+        """How far groups are behind in each topic, in the exposition format of Prometheus. No broker knows this alone:
+        coordinators are asked, and the leaders of what groups read."""
+        return group_exposition(self.groups())
 
     def settings(
         self, process: Process = None, *, topic: str | None = None

@@ -10,6 +10,7 @@ import pytest
 import spark_replication as sr
 from tests.live.cluster.test_command_line import Shell
 from tests.live.cluster.waiting import eventually
+from tests.scrapes import Scrape
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -55,6 +56,13 @@ def test_who_is_behind_is_seen_and_set_where_it_should_be(cluster: sr.LocalClust
         assert described.startswith("etl  stable, 1 members, 0 records behind\n")
         assert "orders-0, orders-1" in described
         assert {each["member"] for each in shell.rows("groups", "lag", "etl", has=LAG)} == {"loader"}
+        metrics = Scrape.of({str(id_): cluster.admin.metrics(id_, per_partition=True) for id_ in cluster.brokers})
+        assert sum(each.value for each in metrics.named("spark_replication_groups")) == 2
+        assert metrics.value("group_members", group="etl") == 1
+        ends = [metrics.value("group_position", group="etl", topic="orders", partition=str(each)) for each in ROWS]
+        assert ends == [*ROWS.values()]
+        behind = Scrape.of({"": shell.run("metrics", "--groups").stdout})
+        assert behind.value("group_lag_records", group="audit", topic="orders") == 15 - read
         for arguments in (("reset", "etl", "--to-earliest"), ("reset", "etl", "--to-earliest", "--dry-run")):
             refused = shell.run("groups", *arguments, code=1)
             assert "NON_EMPTY_GROUP: group etl has 1 members" in refused.stderr
