@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_replication.client.asking import groups
 from spark_replication.client.asking.admin import Admin
 from spark_replication.client.asking.group_resets import PositionChange
 from spark_replication.client.producing.producer import Producer
@@ -83,6 +84,26 @@ def test_what_a_leader_does_not_say_is_not_known(rows: FakeCluster, admin: Admin
         (2, None, 0, 0),
     ]
     assert found.lag is None
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_what_a_leader_does_not_say_that_is_gone_is_not_known(rows: FakeCluster, is_registered: bool) -> None:
+    for number in range(GROUPS_PARTITIONS):
+        rows.lead(2, GROUPS_TOPIC, number)
+    rows.lead(2, partition=1)
+    rows.brokers[1].proxy.down()
+    rows.registered = None if is_registered else {2}
+    with Admin(rows.brokers[2].address, deadline_ms=10_000) as admin:
+        (found,) = admin.groups(["etl"])
+    assert [(each.partition, each.lag) for each in found.partitions] == [(0, None), (1, 4), (2, None)]
+
+
+def test_leaders_are_asked_for_so_many_ranges_at_a_time(
+    rows: FakeCluster, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [(each.end, each.lag) for each in admin.groups()[0].partitions]
+    monkeypatch.setattr(groups, "RANGES_A_CALL", 2)
+    assert [(each.end, each.lag) for each in admin.groups()[0].partitions] == before == [(4, 2), (4, 4), (0, 0)]
 
 
 def test_groups_of_every_coordinator_are_told_each_with_its_own_positions(rows: FakeCluster, admin: Admin) -> None:
