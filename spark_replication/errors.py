@@ -134,7 +134,7 @@ class BatchTooLarge(ReplicationError):
 
 
 class OffsetOutOfRange(ReplicationError):
-    """A read asks below the log's start or past its end."""
+    """A read, or a group's new position, is below the log's start or past its end."""
 
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -394,6 +394,12 @@ class NotCoordinator(ReplicationError):
     stale_routes = True
 
 
+class UnknownGroup(ReplicationError):
+    """Nobody has heard of this consumer group."""
+
+    code = "GROUP_ID_NOT_FOUND"
+
+
 class UnknownMember(ReplicationError):
     """The group has no such member (any longer): it has to join again."""
 
@@ -483,15 +489,12 @@ BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
 
 def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
     """The error that a peer named by its code. An unknown code gives a plain ReplicationError, whose text names it."""
-    kind = BY_CODE.get(code)
-    if kind is None:
+    if (kind := BY_CODE.get(code)) is None:
         return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
     return kind(message, maybe_written=maybe_written)
 
 
 def error_of_text(text: str) -> ReplicationError | None:
     """The error whose `CODE: message` stands in the text of a library's error. None if there is none."""
-    for found in _CODE.finditer(text):
-        if found.group(1) in BY_CODE:
-            return error_of(found.group(1), text[found.end() :])
-    return None
+    found = next((each for each in _CODE.finditer(text) if each.group(1) in BY_CODE), None)
+    return None if found is None else error_of(found.group(1), text[found.end() :])

@@ -20,7 +20,7 @@ from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
 from spark_replication.messages.ranges import Piece
-from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TimeMs, TopicPartition
 
 
 class ControllerStore(Protocol):
@@ -238,6 +238,9 @@ class ReplicaLog(Protocol):
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         """The first offset whose batch was appended at this time or later; log_end if there is none."""
+
+    def time_of(self, offset: Offset) -> TimeMs:
+        """When the batch that holds `offset` was appended. It is in the log."""
 
     def bytes_from(self, offset: Offset) -> int:
         """The bytes of the batches from `offset` on, which a reader there lacks, or a little more."""

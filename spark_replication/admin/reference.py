@@ -21,6 +21,7 @@ METRICS = {
     "every process": "live/exposition.py",
     "the controller": "live/controller/metrics.py",
     "a broker": "live/broker/metrics.py",
+    "groups, by `--groups` and the page": "client/asking/group_metrics.py",
 }
 PREFIX = "spark_replication_"
 WIDTH = 100  # of what --help prints

@@ -40,6 +40,8 @@ class WantedRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     may_lag: bool = False
     #: Of which producers to tell what is stored.
     producers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=PRODUCERS_MAX)] = ()
+    #: Whether to say when the record at `start` was appended.
+    timed: bool = False
     #: Whether to say where the files are. A follower answers, too, as far as it knows records to be committed.
     files: bool = False
 
@@ -108,6 +110,8 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     #: The leader epochs of the records before `start` and before `end`; -1 where they are not known.
     start_epoch: int = -1
     end_epoch: int = -1
+    #: When the first committed record from `start` on was appended, if `timed` was asked for; None if there is none.
+    start_ms: TimeMs | None = None
     #: Where this log parts from the one that the asker has read up to `start`; None if it does not. The records from
     #: there to `start` are gone, and others may have their offsets.
     cut: Offset | None = None

@@ -12,6 +12,7 @@
 | `/api/acls` | AclsShown |
 | `/docs`, `/docs/PAGE` | HTML: the guide |
 | `/metrics`, `/brokers/ID/metrics` | Prometheus' text, of the controller and of a broker |
+| `/groups/metrics` | the same, of how far consumer groups are behind |
 | `/healthz` | text: 200 if the process lives |
 | `/readyz` | text: 200 if the cluster has a controller, and has answered within the last 10 s; else 503 |
 

@@ -106,6 +106,7 @@ class Pages:
             Route("/docs/{page:path}", self.docs),
             Route("/metrics", self.metrics),
             Route("/brokers/{broker:int}/metrics", self.metrics),
+            Route("/groups/metrics", self.group_metrics),
             Route("/api/view", self.view),
             Route("/api/topics/{topic}", self.topic),
             Route("/api/topics/{topic}/records", self.records),
@@ -151,6 +152,9 @@ class Pages:
 
     def metrics(self, request: Request) -> Response:
         return Response(self._watch.metrics(request.path_params.get("broker")), media_type=METRICS)
+
+    def group_metrics(self, _request: Request) -> Response:
+        return Response(self._watch.group_metrics(), media_type=METRICS)
 
     async def view(self, request: Request) -> Response:
         since = _number(request, "since", None, SINCE_MAX)

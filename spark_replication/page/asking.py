@@ -42,6 +42,8 @@ class Cluster(Protocol):
 
     def metrics(self, broker: BrokerId | None = None) -> str: ...
 
+    def group_metrics(self) -> str: ...
+
 
 class Replica(NamedTuple):
     leads: bool

@@ -214,6 +214,9 @@ class Watch:
     def metrics(self, broker: BrokerId | None) -> str:
         return self._cluster.metrics(broker)
 
+    def group_metrics(self) -> str:
+        return self._cluster.group_metrics()
+
     def not_ready(self) -> str:
         """Why the cluster is not ready; empty if it is."""
         age = self.age

@@ -14,7 +14,7 @@ import click
 import msgspec
 import pyarrow as pa
 
-from spark_replication.admin.cli.listing import bootstrap, reach_ms, security
+from spark_replication.admin.cli.listing import bootstrap, moment, reach_ms, security
 from spark_replication.admin.cli.shown_rows import ROWS_SHOWN, RowChoice, first, row_options, show_rows
 from spark_replication.client.reading.bounds import Bounds
 from spark_replication.client.reading.log_batch import OFFSET
@@ -23,7 +23,7 @@ from spark_replication.client.reading.selection import selection
 from spark_replication.client.reading.topic_rows import TopicRows
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.engine.client.reading import Preference
-from spark_replication.errors import ClientClosed, InvalidRequest, UnknownTopicOrPartition
+from spark_replication.errors import ClientClosed, UnknownTopicOrPartition
 from spark_replication.messages.records import PARTITION
 from spark_replication.model import OFFSET_MAX, NamedOffset, Offset, number_of
 from spark_replication.process.stop_signals import INTERRUPTED, on_closed_output, on_stop_signals
@@ -60,28 +60,17 @@ def _start(_context: click.Context, _parameter: click.Parameter, text: str | Non
     return offset
 
 
-def _time_ms(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return time_in_ms(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no time such as 2026-11-21T10:00:00Z: {error}") from error
-    except InvalidRequest as error:
-        raise click.BadParameter(error.message) from error
-
-
 def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--partition", "-p", type=click.IntRange(min=0), help="this one only; all if not given")
     @click.option("--from", "start", callback=_start, help="offset to start at (0 if not given), earliest or latest")
-    @click.option("--from-time", "start_time", callback=_time_ms, help="time to start at, as 2026-11-21T10:00:00Z")
+    @click.option("--from-time", "start_time", callback=moment, help="time to start at, as 2026-11-21T10:00:00Z")
     @click.option("--to", "stop", type=click.IntRange(min=0), help="offset to stop before")
     @wraps(command)
     def with_wanted(
         *,
         partition: int | None,
         start: Offset | NamedOffset | None,
-        start_time: int | None,
+        start_time: datetime | None,
         stop: Offset | None,
         **others: Any,
     ) -> None:
@@ -91,7 +80,8 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("an offset is of one partition: name that with --partition, too")
         if stop is not None and isinstance(start, int) and stop < start:
             raise click.UsageError(f"--from {start} --to {stop} is no range of offsets: stop after the start")
-        wanted = Wanted(partition=partition, start=start or 0, start_time=start_time, stop=stop)
+        start_time_ms = None if start_time is None else time_in_ms(start_time)
+        wanted = Wanted(partition=partition, start=start or 0, start_time=start_time_ms, stop=stop)
         command(wanted=wanted, **others)
 
     return with_wanted

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,9 +23,10 @@ from spark_replication.admin.cli.groups import BEGAN, begin
 from spark_replication.client.finding.bootstrap import FORMS
 from spark_replication.client.finding.settings_file import given_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
+from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.core.settings_in_force import GivenSettings
 from spark_replication.engine.client.pausing import BACK_OFF_MAX_S
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.process.logs import harmless, harmless_json, harmless_line
 from spark_replication.transport.security.security import Security, read_security
 
@@ -164,6 +166,20 @@ def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 bootstrap = together(_bootstrap(required=True), _reach)
 optional_bootstrap = together(_bootstrap(required=False), _reach)
+
+
+def moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> datetime | None:
+    """The time that an option names."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        time_in_ms(found)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no time such as 2026-11-21T10:00:00Z: {error}") from error
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message) from error
+    return found
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format, err: bool = False) -> None:

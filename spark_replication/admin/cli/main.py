@@ -30,6 +30,7 @@ _SECTIONS = {
     "Write and read records": {
         "produce": "produce_command",
         "consume": "consume_command",
+        "groups": "groups_command",
         "log": "log_commands",
     },
     "Move leaders and replicas": {

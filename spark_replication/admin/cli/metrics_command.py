@@ -15,13 +15,17 @@ from spark_replication.transport.security.security import Security
 @security
 @click.option("--broker", type=int, metavar="ID", help="of this broker")
 @click.option("--controller", is_flag=True, help="of the controller, as without either")
+@click.option("--groups", is_flag=True, help="how far consumer groups are behind: no process knows that alone")
 @click.option("--per-partition", is_flag=True, help="with series of each partition: there may be thousands")
-def metrics(bootstrap: str, security: Security, broker: int | None, *, controller: bool, per_partition: bool) -> None:
-    """Metrics of the controller or of a broker, in the exposition format of Prometheus.
+def metrics(
+    bootstrap: str, security: Security, broker: int | None, *, controller: bool, groups: bool, per_partition: bool
+) -> None:
+    """Metrics of the controller, of a broker, or of consumer groups, in the exposition format of Prometheus.
 
     The controller counts partitions, elections and recoveries of the whole cluster; a broker its replicas, followers,
     requests and bytes. conf/alerts.yml and conf/grafana.json are about these."""
-    if controller and broker is not None:
-        raise click.UsageError("Either --broker or --controller.")
+    if [controller, broker is not None, groups].count(True) > 1:
+        raise click.UsageError("Either --broker, --controller or --groups.")
     with closing(admin_at(bootstrap, security)) as admin:
-        click.echo(admin.metrics(broker, per_partition=per_partition), nl=False)
+        told = admin.group_metrics() if groups else admin.metrics(broker, per_partition=per_partition)
+    click.echo(told, nl=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,8 @@ from spark_replication.client.asking.descriptions import (
     described_cluster,
     known_losses,
 )
+from spark_replication.client.asking.group_metrics import group_exposition
+from spark_replication.client.asking.group_resets import PositionChange, ResetRequest, reset_group
 from spark_replication.client.asking.groups import GroupDescription, change_group, described_groups
 from spark_replication.client.asking.health import Health, health_of
 from spark_replication.client.asking.replica_sizes import (
@@ -364,6 +367,25 @@ class Admin:
         records each is behind."""
         return described_groups(self._routes, names, Deadline(self._deadline_ms))
 
+    def reset_group(
+        self,
+        group: str,
+        topic: str | None = None,
+        partitions: Collection[int] | None = None,
+        *,
+        to: int | str | datetime,
+        dry_run: bool = False,
+    ) -> list[PositionChange]:
+        """Set where a group goes on: in all partitions of the topics that it has positions in, or of `topic`, or in
+        these partitions of it. Returns what has changed; with `dry_run` what would, and nothing is. GroupNotEmpty: it
+        has members, which would go on where they are.
+
+        `to` is an offset, "earliest", "latest", a datetime for the first record that was appended then or later, or a
+        shift from where the group is by so many records, "+100" or "-100", as far as the log goes. A group that nobody
+        knows is made so, if `topic` is named."""
+        asked = ResetRequest(group, topic, partitions, to)
+        return reset_group(self._routes, asked, Deadline(self._deadline_ms), dry_run=dry_run)
+
     def delete_group(self, name: str) -> None:
         """Forget the positions of a group without members. One that nobody knows is forgotten already."""
         change_group(self._routes, DeleteGroup(group=name), Deadline(self._deadline_ms))
@@ -467,6 +489,11 @@ class Admin:
             return self._routes.call(address, METRICS, asked, deadline.within_ms(TRY_MS))
 
         return persistently(ask, deadline).text
+
+    def group_metrics(self) -> str:
+        """How far groups are behind in each topic, in the exposition format of Prometheus. No broker knows this alone:
+        coordinators are asked, and the leaders of what groups read."""
+        return group_exposition(self.groups())
 
     def settings(
         self, process: Process = None, *, topic: str | None = None

@@ -3,28 +3,51 @@ far each is behind."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
-from spark_replication.client.asking.replica_sizes import replica_sizes
 from spark_replication.client.finding.deadline import Deadline, persistently
+from spark_replication.client.finding.ranges import ranges_at
 from spark_replication.client.finding.routes import ASK_MS, Routes
-from spark_replication.core.routing import partition_of
-from spark_replication.errors import NotCoordinator
-from spark_replication.messages.actions import DELETE_GROUP, DESCRIBE_GROUPS, RESET_GROUP
-from spark_replication.messages.descriptions import ReplicaSize
+from spark_replication.core.routing import Route, partition_of
+from spark_replication.errors import (
+    InvalidRequest,
+    NotController,
+    NotCoordinator,
+    ReplicationError,
+    UnknownGroup,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages.actions import (
+    DELETE_GROUP,
+    DESCRIBE_GROUPS,
+    OPEN_GROUPS,
+    RESET_GROUP,
+)
+from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.envelope import NONE
 from spark_replication.messages.groups import (
+    GROUP_NAME,
     GROUPS_TOPIC,
     DeleteGroup,
     DescribedGroup,
     DescribedMember,
     DescribedPosition,
     DescribeGroups,
+    OpenGroups,
     ResetGroup,
 )
-from spark_replication.model import Offset, PartitionNumber, TimeMs, TopicPartition
+from spark_replication.messages.ranges import FoundRange, WantedRange
+from spark_replication.model import BrokerId, Count, Offset, PartitionNumber, TimeMs, TopicPartition, shortened
+from spark_replication.process.threads import now_ms
+
+NAMED_MAX = 10  # groups in a refusal
+RANGES_A_CALL = 2_000
 
 GroupState = Literal["empty", "stable", "moving"]
 
@@ -51,6 +74,9 @@ class GroupPartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     #: What is committed in the log. None: its leader did not say.
     log_start: Offset | None
     end: Offset | None
+    #: For how long the first record that is not committed by the group has been there, by the asker's clock: 0 without
+    #: one, None if that is not known.
+    lag_ms: Count | None
     #: The member that reads it. None: nobody does.
     member: str | None
 
@@ -70,6 +96,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     state: GroupState
     members: tuple[GroupMemberDescription, ...]
+    #: All of the topics that its members read, or that it has committed in.
     partitions: tuple[GroupPartitionDescription, ...]
 
     @property
@@ -79,39 +106,80 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
 
+    @property
+    def lag_ms(self) -> int | None:
+        """For how long the oldest record has been there that the group has not committed. None: that is not known of
+        each partition."""
+        lags = [each.lag_ms for each in self.partitions]
+        known = [lag_ms for lag_ms in lags if lag_ms is not None]
+        return max(known, default=0) if len(known) == len(lags) else None
+
+
+def require_group_name(name: str) -> None:
+    if re.fullmatch(GROUP_NAME, name) is None:
+        raise InvalidRequest(f"{shortened(name)} is no group's name: letters, digits, `.`, `_`, `:` and `-`")
+
+
+def unknown_group(name: str, there: Sequence[str]) -> UnknownGroup:
+    """there: the names of those that there are."""
+    more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
+    known = f"there are {', '.join(there[:NAMED_MAX])}{more}" if there else "there is none at all"
+    return UnknownGroup(f"there is no group {name}, {known}: check the name")
+
 
 def described_groups(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> list[GroupDescription]:
     """The groups of these names that there are, or all, sorted. Raises NotCoordinator if a coordinator cannot say: then
     a group might be missing."""
-    groups = persistently(lambda: _told(routes, names, deadline), deadline)
+    groups = told_groups(routes, names, deadline)
     topics = {topic for group in groups for topic in _topics(group)}
     if not topics:
-        return [_described(group, {}) for group in groups]
+        return [_described(group, (), {}) for group in groups]
     metadata = routes.metadata(tuple(sorted(topics)), deadline)
     there = tuple(each.topic_partition for topic in metadata.topics for each in topic.partitions)
-    sizes = {
-        size.topic_partition: size for size in replica_sizes(routes, metadata.brokers, there, deadline) if size.leads
-    }
-    known = {partition: sizes.get(partition) for partition in there}
-    return [_described(group, known) for group in groups]
+    logs = _logs(routes, metadata, groups, deadline)
+    return [_described(group, there, log) for group, log in zip(groups, logs, strict=True)]
+
+
+def told_groups(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> list[DescribedGroup]:
+    """As coordinators tell of them."""
+    for name in names or ():
+        require_group_name(name)
+    return persistently(lambda: _told(routes, names, deadline), deadline)
 
 
 def change_group(routes: Routes, asked: ResetGroup | DeleteGroup, deadline: Deadline) -> None:
     """Have the group's coordinator do it."""
+    require_group_name(asked.group)
 
     def ask() -> None:
-        number = partition_of(routes.topic(GROUPS_TOPIC, deadline), asked.group.encode())
-        route = routes.route(GROUPS_TOPIC, number, deadline)
+        route = coordinator_of(routes, asked.group, deadline)
         try:
             if isinstance(asked, ResetGroup):
                 routes.call(route.address, RESET_GROUP, asked, deadline.within_ms(ASK_MS))
             else:
                 routes.call(route.address, DELETE_GROUP, asked, deadline.within_ms(ASK_MS))
-        except NotCoordinator:
-            routes.stale(route)
+        except ReplicationError as error:
+            if error.stale_routes:
+                routes.stale(route)
             raise
 
     persistently(ask, deadline)
+
+
+def coordinator_of(routes: Routes, group: str, deadline: Deadline) -> Route:
+    """Who leads the group's partition of the groups' log, which is made if it is not there."""
+    try:
+        routes.topic(GROUPS_TOPIC, deadline)
+    except UnknownTopicOrPartition:
+        controller = routes.metadata((), deadline).controller
+        if controller is None:
+            raise NotController(
+                "no group has been here yet, and no controller is there to make room for one: start one, or retry"
+            ) from None
+        routes.call(controller, OPEN_GROUPS, OpenGroups(), deadline)
+        routes.await_topic(GROUPS_TOPIC, deadline)
+    number = partition_of(routes.topic(GROUPS_TOPIC, deadline), group.encode())
+    return routes.route(GROUPS_TOPIC, number, deadline)
 
 
 def _told(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> list[DescribedGroup]:
@@ -138,16 +206,51 @@ def _topics(group: DescribedGroup) -> Iterable[str]:
         yield from member.introduction.topics
 
 
-def _described(group: DescribedGroup, there: Mapping[TopicPartition, ReplicaSize | None]) -> GroupDescription:
+Logs = dict[TopicPartition, FoundRange]
+
+
+def _logs(routes: Routes, metadata: Metadata, groups: Sequence[DescribedGroup], deadline: Deadline) -> list[Logs]:
+    """For each group, what leaders say of the logs that it reads, from its positions on. What they do not say is left
+    out."""
+    asked: dict[BrokerId, list[tuple[int, WantedRange]]] = defaultdict(list)
+    commands = [each for topic in metadata.topics for each in topic.partitions]
+    for number, group in enumerate(groups):
+        read = set(_topics(group))
+        positions = {(each.topic_partition, each.topic_id): each.offset for each in group.positions}
+        for each in commands:
+            if each.topic in read and each.state.leader is not None:
+                wanted = WantedRange(
+                    topic=each.topic,
+                    partition=each.partition,
+                    start=positions.get((each.topic_partition, each.topic_id), 0),
+                    may_lag=True,
+                    timed=True,
+                )
+                asked[each.state.leader].append((number, wanted))
+    found: list[Logs] = [{} for _ in groups]
+    for leader, wanted_there in asked.items():
+        if (registered := metadata.brokers.get(leader)) is None:
+            continue
+        for first in range(0, len(wanted_there), RANGES_A_CALL):
+            numbers, ranges = zip(*wanted_there[first : first + RANGES_A_CALL], strict=True)
+            with suppress(ReplicationError):
+                for number, log in zip(numbers, ranges_at(routes, registered.address, ranges, deadline), strict=True):
+                    if log.error == NONE:
+                        found[number][log.topic_partition] = log
+    return found
+
+
+def _described(group: DescribedGroup, there: Collection[TopicPartition], logs: Logs) -> GroupDescription:
     owners = {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
     positions = {each.topic_partition: each for each in group.positions}
     read = {topic for member in group.members for topic in member.introduction.topics}
-    partitions = sorted({*positions, *owners, *(each for each in there if each.topic in read)})
+    topics = set(_topics(group))
+    partitions = sorted({*positions, *owners, *(each for each in there if each.topic in topics)})
     return GroupDescription(
         group=group.group,
         state="empty" if not group.members else "moving" if _is_moving(group, owners, read, there) else "stable",
         members=tuple(map(_member, group.members)),
-        partitions=tuple(_partition(each, positions.get(each), there.get(each), owners) for each in partitions),
+        partitions=tuple(_partition(each, positions.get(each), logs.get(each), owners) for each in partitions),
     )
 
 
@@ -174,17 +277,18 @@ def _member(told: DescribedMember) -> GroupMemberDescription:
 def _partition(
     name: TopicPartition,
     position: DescribedPosition | None,
-    size: ReplicaSize | None,
+    log: FoundRange | None,
     owners: Mapping[TopicPartition, str],
 ) -> GroupPartitionDescription:
-    if position is not None and size is not None and size.topic_id != position.topic_id:
+    if position is not None and log is not None and log.topic_id != position.topic_id:
         position = None  # of a topic that was made again since
     return GroupPartitionDescription(
         topic=name.topic,
         partition=name.partition,
         offset=None if position is None else position.offset,
         committed_ms=None if position is None else position.committed_ms,
-        log_start=None if size is None else size.log_start,
-        end=None if size is None else size.high_watermark,
+        log_start=None if log is None else log.log_start,
+        end=None if log is None else log.high_watermark,
+        lag_ms=None if log is None else 0 if log.start_ms is None else max(0, now_ms() - log.start_ms),
         member=owners.get(name),
     )

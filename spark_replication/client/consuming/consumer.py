@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from spark_replication.client.asking.groups import require_group_name
 from spark_replication.client.consuming.coordinator_link import CoordinatorLink
 from spark_replication.client.consuming.partition_reads import PartitionReads, ReadOf, TakenBatch
 from spark_replication.client.finding.deadline import Deadline
@@ -30,9 +30,9 @@ from spark_replication.errors import (
     ReplicationError,
     RequestTimedOut,
 )
-from spark_replication.messages.groups import GROUP_NAME, HeldPartition, Introduction
+from spark_replication.messages.groups import HeldPartition, Introduction
 from spark_replication.messages.ranges import WantedRange
-from spark_replication.model import NamedOffset, Offset, TopicPartition, shortened
+from spark_replication.model import NamedOffset, Offset, TopicPartition
 from spark_replication.transport.security.security import Security
 
 SESSION_MS = 6_000
@@ -97,8 +97,8 @@ class Consumer:
             raise InvalidRequest(f'topics={topics!r}: name them in a list, as in ["orders"]')
         if start not in ("earliest", "latest"):
             raise InvalidRequest(f'start={start!r}: it is "earliest" or "latest"')
-        if group is not None and re.fullmatch(GROUP_NAME, group) is None:
-            raise InvalidRequest(f"{shortened(group)} is no group's name: letters, digits, `.`, `_`, `:` and `-`")
+        if group is not None:
+            require_group_name(group)
         self._topics = tuple(dict.fromkeys(topics))
         self._start: NamedOffset = start
         self._auto_commit = auto_commit

@@ -12,23 +12,21 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from spark_replication.client.asking.groups import coordinator_of
 from spark_replication.client.finding.connecting import opened
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
-from spark_replication.core.routing import Route, partition_of
+from spark_replication.core.routing import Route
 from spark_replication.engine.client.membership import Membership
 from spark_replication.engine.client.pausing import back_off_s
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
-    NotController,
     ReplicationError,
-    UnknownTopicOrPartition,
     error_of,
     mistake,
 )
-from spark_replication.messages.actions import OPEN_GROUPS
-from spark_replication.messages.groups import GROUPS_TOPIC, GroupAnswerFrame, GroupNewsFrame, OpenGroups
+from spark_replication.messages.groups import GroupAnswerFrame, GroupNewsFrame
 from spark_replication.messages.lane import ThrottledFrame
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.transport.sockets.frames import Channel, FrameReceiver, encoded
@@ -205,19 +203,3 @@ class CoordinatorConnection(Connected):
     def ended(self, error: OSError | ReplicationError) -> None:
         self._channel.close()
         self._link.ended(self, error)
-
-
-def coordinator_of(routes: Routes, group: str, deadline: Deadline) -> Route:
-    """Who leads the group's partition of the groups' log, which is made if it is not there."""
-    try:
-        routes.topic(GROUPS_TOPIC, deadline)
-    except UnknownTopicOrPartition:
-        controller = routes.metadata((), deadline).controller
-        if controller is None:
-            raise NotController(
-                "no group has been here yet, and no controller is there to make room for one: start one, or retry"
-            ) from None
-        routes.call(controller, OPEN_GROUPS, OpenGroups(), deadline)
-        routes.await_topic(GROUPS_TOPIC, deadline)
-    number = partition_of(routes.topic(GROUPS_TOPIC, deadline), group.encode())
-    return routes.route(GROUPS_TOPIC, number, deadline)

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from spark_replication.client.finding.best_told import best_told_page
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.own_process import OwnProcess
+from spark_replication.client.finding.ranges import Found, found_ranges, range_at
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.finding.topic_pages import topics_by_pages
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.nearby import from_files, has_files, is_nearby
-from spark_replication.client.reading.ranges import Found, found_ranges, range_at
 from spark_replication.client.reading.read_connections import Broker, ReadAnswer, ReadConnections
 from spark_replication.client.reading.reading_together import together
 from spark_replication.core.replica.read_start import ReadPlace, asked_start

@@ -162,7 +162,7 @@ def resets(
 ) -> list[Change]:
     """places: topic_id, offset, and the leader epoch of the record before it. Raises GroupNotEmpty: its members would
     go on where they are, and commit that."""
-    _require_empty(group, "reset")
+    require_empty(group.name, _hosts(group), "reset")
     epoch = group.epoch + 1
     placed = tuple(
         Placed(
@@ -182,16 +182,19 @@ def resets(
 
 
 def deletes(group: ConsumerGroup) -> list[Change]:
-    _require_empty(group, "deleted")
+    require_empty(group.name, _hosts(group), "deleted")
     return [GroupDeleted(group=group.name)]
 
 
-def _require_empty(group: ConsumerGroup, what: str) -> None:
-    if group.members:
-        named = ", ".join(
-            f"{name} on {member.introduction.host}" for name, member in [*group.members.items()][:NAMED_MAX]
-        )
+def require_empty(group: str, hosts: Mapping[str, str], what: str) -> None:
+    """hosts: of each member. what: is done to its positions. Raises GroupNotEmpty."""
+    if hosts:
+        named = ", ".join(f"{name} on {host}" for name, host in [*hosts.items()][:NAMED_MAX])
         raise GroupNotEmpty(
-            f"group {group.name} has {len(group.members)} members ({named}): its positions are {what} once they have "
-            "left. Stop them, and try again"
+            f"group {group} has {len(hosts)} members ({named}): its positions are {what} once they have left. Stop "
+            "them, and try again"
         )
+
+
+def _hosts(group: ConsumerGroup) -> dict[str, str]:
+    return {name: member.introduction.host for name, member in group.members.items()}

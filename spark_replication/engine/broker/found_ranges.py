@@ -40,6 +40,7 @@ def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
         end=end,
         start_epoch=replica.epoch_before(start, any_replica=wanted.files),
         end_epoch=replica.epoch_before(end, any_replica=wanted.files),
+        start_ms=log.time_of(first) if wanted.timed and first < served else None,
         cut=replica.cut_below(ReadPlace(start, NO_EPOCH if wanted.last_epoch is None else wanted.last_epoch)),
         lags=lags,
         bytes=max(0, log.bytes_from(first) - log.bytes_from(last)),

@@ -17,8 +17,9 @@ All is done on the broker's loop. Whoever calls a method that takes a replica ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 from spark_replication.core.groups import deciding
 from spark_replication.core.groups.deciding import HANDOVER_MS, MemberShares
@@ -55,7 +56,7 @@ from spark_replication.messages.groups import (
     Left,
     ResetGroup,
 )
-from spark_replication.model import TopicPartition
+from spark_replication.model import Offset, TopicPartition
 from spark_replication.ports import GroupRows
 
 LATE_MS = 1_000  # a tick that comes so late: this process was stopped, and the members were not heard
@@ -83,6 +84,14 @@ class Around(Protocol):
         """Never goes back."""
 
     def now_ms(self) -> int: ...
+
+
+class GroupGauges(NamedTuple):
+    """What metrics tell of a group, committed or not."""
+
+    group: str
+    members: int
+    positions: Mapping[TopicPartition, Offset]
 
 
 class MemberSession:
@@ -288,6 +297,17 @@ class Coordinator:
         told = [self._described(self._groups.by_name[name]) for name in found]
         self._log.once_committed(lambda error: then(told) if error is None else None)
         self._log.gather()
+
+    def gauges(self, replica: ReplicaLoop, positions_max: int) -> list[GroupGauges]:
+        """positions_max: of all groups. Raises NotCoordinator."""
+        self._log.check(replica)
+        found: list[GroupGauges] = []
+        left = positions_max
+        for name, group in sorted(self._groups.by_name.items()):
+            positions = {partition: each.offset for partition, each in islice(group.positions.items(), left)}
+            found.append(GroupGauges(name, len(group.members), positions))
+            left -= len(positions)
+        return found
 
     def change(
         self,

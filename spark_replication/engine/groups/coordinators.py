@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from spark_replication.core.groups.sharing import Hosts
 from spark_replication.core.routing import partition_of_key
-from spark_replication.engine.groups.coordinator import Coordinator, MemberLink
+from spark_replication.engine.groups.coordinator import Coordinator, GroupGauges, MemberLink
 from spark_replication.engine.groups.group_log import SNAPSHOT_ROWS_MIN, Load, Soon
 from spark_replication.engine.replica.partition import Partition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
@@ -24,6 +24,8 @@ from spark_replication.messages.groups import (
 )
 from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.ports import GroupRows
+
+Found = TypeVar("Found")
 
 
 class Topics(Protocol):
@@ -136,31 +138,52 @@ class Coordinators:
     def describe(self, names: Collection[str] | None, then: Callable[[DescribedGroups], None]) -> None:
         """What this broker coordinates of these groups; None: all. `then` is called once all of that is committed. A
         partition of the log that cannot be told of is named."""
-        found: list[DescribedGroup] = []
+
+        def told(found: list[DescribedGroup], unread: list[int]) -> None:
+            then(DescribedGroups(groups=tuple(sorted(found, key=lambda each: each.group)), unread=tuple(unread)))
+
+        self._ask_each(lambda coordinator, replica, one: coordinator.describe(replica, names, one), told)
+
+    def gauges(self, positions_max: int, then: Callable[[list[GroupGauges]], None]) -> None:
+        """What this broker coordinates, as far as it has read it. positions_max: of each partition of the log."""
+
+        def told(found: list[GroupGauges], _unread: list[int]) -> None:
+            then(sorted(found))
+
+        self._ask_each(lambda coordinator, replica, one: one(coordinator.gauges(replica, positions_max)), told)
+
+    def _ask_each(
+        self,
+        ask: Callable[[Coordinator, ReplicaLoop, Callable[[list[Found]], None]], None],
+        then: Callable[[list[Found], list[int]], None],
+    ) -> None:
+        """Ask each coordinator here, and tell what all of them have told, and which partitions of the log cannot be
+        told of."""
+        found: list[Found] = []
         led = [(name, partition) for name, partition in self._of_log() if partition.leads]
         waiting = {name.partition for name, _ in led}
         unread: list[int] = []
 
-        def told(number: int, groups: list[DescribedGroup]) -> None:
+        def told(number: int, groups: list[Found]) -> None:
             found.extend(groups)
             over(number)
 
         def over(number: int) -> None:
             waiting.discard(number)
             if not waiting:
-                then(DescribedGroups(groups=tuple(sorted(found, key=lambda each: each.group)), unread=tuple(unread)))
+                then(found, unread)
 
-        def ask(number: int, partition: Partition, replica: ReplicaLoop) -> None:
+        def ask_one(number: int, partition: Partition, replica: ReplicaLoop) -> None:
             try:
-                self._coordinator(partition).describe(replica, names, partial(told, number))
+                ask(self._coordinator(partition), replica, partial(told, number))
             except ReplicationError:
                 unread.append(number)
                 over(number)
 
         for name, partition in led:
-            partition.do(partial(ask, name.partition, partition))
+            partition.do(partial(ask_one, name.partition, partition))
         if not led:
-            then(DescribedGroups(groups=()))
+            then(found, unread)
 
     def change(self, asked: ResetGroup | DeleteGroup, then: Callable[[ReplicationError | None], None]) -> None:
         try:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
 from spark_replication.core.replica.lag import CAUGHT_UP
 from spark_replication.engine.broker.broker_loop import BrokerLoop
+from spark_replication.engine.groups.coordinator import GroupGauges
+from spark_replication.errors import RequestTimedOut
 from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.patience import RoundPatience
 from spark_replication.live.exposition import (
@@ -32,6 +35,10 @@ from spark_replication.model import ControllerInfo, TopicPartition
 from spark_replication.transport.flight.flight import BrokerFlightServer
 from spark_replication.transport.frames.replication import Replication
 from spark_replication.view.replica_gauges import ReplicaGauges, gauges_of
+
+GROUPS_S = 1.0  # so long a scrape waits for what is told of groups
+GROUPS_MAX = 1_000
+POSITIONS_MAX = 10_000
 
 
 class ZooKeeper(Protocol):
@@ -74,12 +81,15 @@ class BrokerMetrics:
         self._secrets_trouble = secrets_trouble
         self._now_ms = now_ms
         self._last: dict[TopicPartition, ReplicaGauges] = {}
+        self._last_groups: list[GroupGauges] = []
 
     def answer(self, asked: GetMetrics) -> MetricsText:
         found = self._replicas()
         told = [self._own(), _of_replicas(found, len(self._loop.refused)), self._isr_written(), self._served()]
+        groups = self._groups(POSITIONS_MAX if asked.per_partition else 0)
+        told.append(_of_groups(groups))
         if asked.per_partition:
-            told.append(_of_each(found))
+            told += [_of_each(found), _of_positions(groups)]
         return MetricsText(text=exposition(chain.from_iterable(told)))
 
     def _replicas(self) -> list[ReplicaGauges]:
@@ -93,6 +103,11 @@ class BrokerMetrics:
                     found[name] = last[name]
         self._last = found
         return [*found.values()]
+
+    def _groups(self, positions_max: int) -> list[GroupGauges]:
+        with suppress(RequestTimedOut):
+            self._last_groups = self._replication.group_gauges(positions_max, GROUPS_S)
+        return self._last_groups
 
     def _own(self) -> Iterator[Metric]:
         me, connected = self._loop.me, self._zookeeper.connected
@@ -176,6 +191,26 @@ def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
         "follower_lag_seconds_max",
         "Of the same followers, the longest time since one that lacks records was caught up.",
         max(lag.ms for lag in behind) / 1000,
+    )
+
+
+def _of_groups(found: list[GroupGauges]) -> Iterator[Metric]:
+    yield gauge("groups", "Consumer groups that this broker coordinates.", len(found))
+    yield gauges(
+        "group_members",
+        "Members of a group that this broker coordinates, of the first 1,000 by name.",
+        ["group"],
+        {(each.group,): each.members for each in found[:GROUPS_MAX]},
+    )
+
+
+def _of_positions(found: list[GroupGauges]) -> Iterator[Metric]:
+    told = ((each.group, of, offset) for each in found[:GROUPS_MAX] for of, offset in sorted(each.positions.items()))
+    yield gauges(
+        "group_position",
+        "Where a group goes on, of 10,000 at most.",
+        ["group", "topic", "partition"],
+        {(group, *_labels(of)): offset for group, of, offset in islice(told, POSITIONS_MAX)},
     )
 
 

@@ -16,7 +16,7 @@ from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.decoding import from_msgpack
 from spark_replication.errors import InvalidRequest, OffsetOutOfRange, StorageFailed
 from spark_replication.messages.ranges import Piece
-from spark_replication.model import Offset
+from spark_replication.model import Offset, TimeMs
 from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.world.faulty_files import InMemory
 
@@ -110,6 +110,9 @@ class MemoryLog:
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         late = (offset for offset, each in enumerate(self.records, self.log_start) if each.timestamp_ms >= timestamp_ms)
         return next(late, self.log_end)
+
+    def time_of(self, offset: Offset) -> TimeMs:
+        return self.records[offset - self.log_start].timestamp_ms
 
     def bytes_from(self, offset: Offset) -> int:
         return self.log_end - offset

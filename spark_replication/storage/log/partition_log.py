@@ -31,7 +31,7 @@ from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
 from spark_replication.messages.ranges import Piece
-from spark_replication.model import Offset
+from spark_replication.model import Offset, TimeMs
 from spark_replication.ports import (
     BatchPlace,
     DamagedBatch,
@@ -227,6 +227,11 @@ class PartitionLog:
             if offset is not None:
                 return offset
         return self.log_end
+
+    def time_of(self, offset: Offset) -> TimeMs:
+        """See ports.ReplicaLog. Costs one search in an index."""
+        with self._disk("read"):
+            return self._segment_at(offset).time_of(offset)
 
     def begin_epoch(self, epoch: int) -> None:
         self._refuse_if_offline()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from spark_replication.model import Offset
+from spark_replication.model import Offset, TimeMs
 from spark_replication.ports import DamagedBatch, LogSlice, Records, StoredSlice
 from spark_replication.storage.disk.files import Files
 from spark_replication.storage.format.entry_arrays import newest_of_producers
@@ -205,6 +205,11 @@ class Segment:
             return None
         entries = self._entries()
         return entry_at(entries, place_of_time(entries, timestamp_ms)).base_offset
+
+    def time_of(self, offset: Offset) -> TimeMs:
+        """When the batch that holds `offset` was appended."""
+        entries = self._entries()
+        return entry_at(entries, place_of_offset(entries, offset)).timestamp_ms
 
     def newest_of_producers(self, count: int) -> list[IndexEntry]:
         """The last `count` batches of each idempotent producer, in their order."""

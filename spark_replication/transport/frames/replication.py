@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from spark_replication.config import Settings
+from spark_replication.engine.groups.coordinator import GroupGauges
 from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
 from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.errors import InvalidConfig, RequestTimedOut
@@ -130,6 +131,11 @@ class Replication:
         found: DescribedGroups = self._asked(partial(self._coordinators.describe, asked.groups))
         return found
 
+    def group_gauges(self, positions_max: int, timeout_s: float) -> list[GroupGauges]:
+        """What metrics tell of the groups that this broker coordinates. Raises RequestTimedOut."""
+        found: list[GroupGauges] = self._asked(partial(self._coordinators.gauges, positions_max), timeout_s)
+        return found
+
     def change_group(self, asked: ResetGroup | DeleteGroup) -> Done:
         """Waits until it is committed."""
         error = self._asked(partial(self._coordinators.change, asked))
@@ -137,7 +143,8 @@ class Replication:
             raise error
         return Done()
 
-    def _asked(self, ask: Callable[[Callable[[Answered], None]], None]) -> Answered:
+    def _asked(self, ask: Callable[[Callable[[Answered], None]], None], timeout_s: float | None = None) -> Answered:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         answer: Future[Answered] = Future()
 
         def told(found: Answered) -> None:
@@ -146,10 +153,10 @@ class Replication:
 
         self.loop.post(lambda: ask(told))
         try:
-            return answer.result(self._timeout_s)
+            return answer.result(timeout_s)
         except TimeoutError as error:
             raise RequestTimedOut(
-                f"the groups' log has not taken it within {self._timeout_s:.0f} s: see `spark-replication health`",
+                f"the groups' log has not taken it within {timeout_s:.0f} s: see `spark-replication health`",
                 maybe_written=True,
             ) from error
 

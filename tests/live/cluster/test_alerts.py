@@ -56,15 +56,16 @@ class Watch:
 
     def scrape(self, *, per_partition: bool = False) -> Scrape:
         security = self._cluster.security
+        texts: dict[str, str] = {}
         with (
             suppress(ReplicationError),
             sr.Admin(self._cluster.bootstrap, security=security, deadline_ms=SCRAPE_MS) as admin,
         ):
             self._controller = admin.describe_cluster().controller or self._controller
+            texts["groups"] = admin.group_metrics()
         addresses = {f"broker {id_}": f"{found.host}:{found.port}" for id_, found in self._cluster.brokers.items()}
         if self._controller is not None:
             addresses["controller"] = self._controller
-        texts: dict[str, str] = {}
         for instance, address in addresses.items():
             with suppress(ReplicationError), self._cluster.security.client(address) as client:
                 texts[instance] = call(client, METRICS, GetMetrics(per_partition=per_partition), SCRAPE_MS).text
@@ -107,8 +108,9 @@ def test_what_alerts_and_dashboard_name_is_told(watch: Watch) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     shown = {metric for panel in panels for target in panel["targets"] for metric in METRIC.findall(target["expr"])}
     alerting = {metric for rule in rules() for metric in rule.metrics}
-    # Of refusals there is no series before the first.
-    assert shown | alerting <= told.names | {"spark_replication_refused_requests_total"}
+    # Of refusals, and of groups, there is no series before the first.
+    later = {"spark_replication_refused_requests_total", "spark_replication_group_lag_seconds"}
+    assert shown | alerting <= told.names | later
     assert {frozenset(rule.annotations) for rule in rules()} == {frozenset({"summary", "description", "command"})}
     assert [sample.value for sample in told.named("spark_replication_active_controller")] == [1]
 
@@ -123,6 +125,16 @@ def test_the_command_prints_what_prometheus_reads(cluster: sr.LocalCluster, watc
     for options, series in (([], "active_controller"), (["--broker", "1", "--per-partition"], "partition_led")):
         said = subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout
         assert Scrape.of({"": said}).named(f"spark_replication_{series}")
+
+
+def test_a_group_leaves_records_unread(cluster: sr.LocalCluster, watch: Watch, topic: str) -> None:
+    with sr.Producer(cluster.bootstrap) as producer:
+        producer.send(topic, pa.record_batch([pa.array([1], pa.int64())], schema=SCHEMA), partition=0).result(60)
+    cluster.admin.reset_group("etl", topic, to="earliest")
+    watch.until("GroupBehind")
+    cluster.admin.reset_group("etl", to="latest")
+    watch.until()
+    cluster.admin.delete_group("etl")
 
 
 def test_brokers_die_until_nobody_leads(cluster: sr.LocalCluster, watch: Watch) -> None:

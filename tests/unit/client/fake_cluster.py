@@ -20,11 +20,12 @@ from crc32c import crc32c
 from msgspec.structs import replace
 from pyarrow import flight
 
+from spark_replication.core.groups.deciding import require_empty
 from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
 from spark_replication.core.replica.producers import OffsetSpan, Producers
 from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import LogView
-from spark_replication.core.routing import NO_CHOICE
+from spark_replication.core.routing import NO_CHOICE, partition_of_key
 from spark_replication.core.topic_pages import page_of
 from spark_replication.engine.replica.reads import is_over
 from spark_replication.errors import (
@@ -33,6 +34,7 @@ from spark_replication.errors import (
     InvalidRequest,
     LogTruncated,
     NotController,
+    NotCoordinator,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
@@ -42,8 +44,10 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
+    DELETE_GROUP,
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
+    DESCRIBE_GROUPS,
     DESCRIBE_PAGE,
     DESCRIBE_QUOTAS,
     DESCRIBE_RANGES,
@@ -54,7 +58,9 @@ from spark_replication.messages.actions import (
     INTRODUCE,
     METADATA,
     METRICS,
+    OPEN_GROUPS,
     PROVE,
+    RESET_GROUP,
 )
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand
 from spark_replication.messages.descriptions import (
@@ -67,6 +73,17 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.groups import (
+    GROUPS_PARTITIONS,
+    GROUPS_TOPIC,
+    DeleteGroup,
+    DescribedGroup,
+    DescribedGroups,
+    DescribedPosition,
+    DescribeGroups,
+    Holding,
+    ResetGroup,
+)
 from spark_replication.messages.introducing import Introduce, Prove
 from spark_replication.messages.lane import (
     PutAnswer,
@@ -254,6 +271,7 @@ class FakeCluster:
         self.settings: Callable[[int, DescribeSettings], ToldSettings] | None = None
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
+        self.groups = FakeGroups(self)
         #: What no broker can read the state of.
         self.hidden: set[TopicPartition] = set()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
@@ -371,6 +389,54 @@ class FakeCluster:
         )
 
 
+class FakeGroups:
+    """What coordinators know: who leads a group's partition of the groups' log is its coordinator."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.by_name: dict[str, DescribedGroup] = {}
+
+    def add(self, group: DescribedGroup) -> None:
+        self.open()
+        self.by_name[group.group] = group
+
+    def open(self) -> Done:
+        if GROUPS_TOPIC not in self._cluster.topics:
+            self._cluster.create(GROUPS_TOPIC, GROUPS_PARTITIONS)
+        return Done()
+
+    def describe(self, broker: int, asked: DescribeGroups) -> DescribedGroups:
+        names = self.by_name if asked.groups is None else asked.groups
+        found = [each for name, each in sorted(self.by_name.items()) if name in names and self._leads(broker, name)]
+        return DescribedGroups(groups=tuple(found))
+
+    def reset(self, broker: int, asked: ResetGroup) -> Done:
+        group = self._changed(broker, asked.group, "reset")
+        positions = {Holding(each.topic, each.partition): each for each in group.positions}
+        for place in asked.places:
+            positions[Holding(place.topic, place.partition)] = DescribedPosition(
+                **msgspec.structs.asdict(place), committed_ms=now_ms()
+            )
+        self.by_name[group.group] = replace(group, positions=tuple(each for _, each in sorted(positions.items())))
+        return Done()
+
+    def delete(self, broker: int, asked: DeleteGroup) -> Done:
+        self._changed(broker, asked.group, "deleted")
+        self.by_name.pop(asked.group, None)
+        return Done()
+
+    def _changed(self, broker: int, name: str, what: str) -> DescribedGroup:
+        if not self._leads(broker, name):
+            raise NotCoordinator(f"broker {broker} does not coordinate {name}")
+        group = self.by_name.get(name) or DescribedGroup(group=name, epoch=0, members=(), positions=())
+        require_empty(name, {each.member: each.introduction.host for each in group.members}, what)
+        return group
+
+    def _leads(self, broker: int, name: str) -> bool:
+        number = partition_of_key(range(GROUPS_PARTITIONS), name.encode())
+        return self._cluster.log(GROUPS_TOPIC, number).leader == broker
+
+
 class _Heard(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, headers: Mapping[str, list[str]]) -> None:
         super().__init__()
@@ -398,6 +464,10 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             DESCRIBE_ACLS.name: lambda _body: cluster.acls,
             DESCRIBE_QUOTAS.name: lambda _body: cluster.quotas,
             DESCRIBE_TOKENS.name: lambda body: cluster.known_tokens(self.id, from_json(body, DescribeTokens)),
+            OPEN_GROUPS.name: lambda _body: cluster.groups.open(),
+            DESCRIBE_GROUPS.name: lambda body: cluster.groups.describe(self.id, from_json(body, DescribeGroups)),
+            RESET_GROUP.name: lambda body: cluster.groups.reset(self.id, from_json(body, ResetGroup)),
+            DELETE_GROUP.name: lambda body: cluster.groups.delete(self.id, from_json(body, DeleteGroup)),
         }
 
     @property
@@ -497,6 +567,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             end=end,
             start_epoch=log.view.epoch_before(start) if start <= served else NO_EPOCH,
             end_epoch=log.view.epoch_before(end),
+            start_ms=next((each.timestamp_ms for each in log.within(start, served)), None) if wanted.timed else None,
             cut=cut_below(place, log.view),
             lags=not log.knows_the_end,
             bytes=sum(each.batch.nbytes for each in log.within(start, end)),

@@ -14,7 +14,7 @@ from spark_replication.engine.replica.partition import Partition, Turns
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
-from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TimeMs, TopicPartition
 from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
@@ -227,6 +227,10 @@ class FailingLog(MemoryLog):
     def bytes_from(self, offset: Offset) -> int:
         self._disk("read")
         return super().bytes_from(offset)
+
+    def time_of(self, offset: Offset) -> TimeMs:
+        self._disk("read")
+        return super().time_of(offset)
 
     def begin_epoch(self, epoch: int) -> None:
         self._disk("begin_epoch")

@@ -81,6 +81,20 @@ def test_what_retention_has_removed_is_asked_for_in_vain_and_it_is_told_so() -> 
     assert ask(story, start="earliest") == found(4, 9, **gone)
 
 
+def test_it_is_told_when_the_first_record_of_a_range_was_appended_if_it_is_committed_and_asked_for() -> None:
+    story = Story().told()
+    for number in range(4):
+        story.produce(now_ms=number * 100)
+    story.fetch(2, 3)
+    told = [ask(story, start=start, timed=True).start_ms for start in (0, 2, 3, 4)]
+    assert told == [0, 200, None, None]
+    assert ask(story, start="earliest", from_time=150, timed=True).start_ms == 200
+    assert ask(story, start=2).start_ms is None, "nobody has asked"
+    story.log.rows_per_segment = 1
+    story.log.forget(1)
+    assert ask(story, start=0, timed=True).start_ms == 100, "the first that is left"
+
+
 def test_of_its_files_a_follower_tells_as_much_as_it_serves() -> None:
     leader, story = Story((0, 4, 3)).told(), follower((0, 1, 3))
     assert ask(story, files=True).error == "NOT_LEADER_OR_FOLLOWER", "its leader has not seen its log"

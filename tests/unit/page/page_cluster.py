@@ -89,6 +89,9 @@ class PageCluster:
             raise ReplicationError("there is no broker 9")
         return f"up{{broker={broker}}} 1\n"
 
+    def group_metrics(self) -> str:
+        return "lag 1\n"
+
     def settings(
         self, process: Process = None, *, topic: str | None = None
     ) -> Mapping[str, ToldSettings | ReplicationError]:

@@ -311,6 +311,7 @@ def test_metrics_are_served_as_they_are_told(viewer: Viewer, cluster: PageCluste
         b"up{broker=2} 1\n",
         "text/plain; version=0.0.4; charset=utf-8",
     )
+    assert viewer.ask("/groups/metrics").body == b"lag 1\n"
 
 
 # Where it is served, and its end

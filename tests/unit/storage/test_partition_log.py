@@ -319,6 +319,14 @@ def test_a_time_is_found_although_clocks_went_back(open_log: Open) -> None:
     assert [log.offset_of_time(at) for at in (0, 10, 11, 30, 31, 40, 41)] == [0, 0, 2, 2, 6, 6, 8]
 
 
+def test_the_time_of_an_offset_is_that_of_the_batch_that_holds_it(open_log: Open) -> None:
+    log = open_log(segment_bytes=1)
+    log.begin_epoch(0)
+    for timestamp_ms in (10, 30, 20):
+        log.append(prepared(log.log_end), leader_epoch=0, timestamp_ms=timestamp_ms)
+    assert [log.time_of(offset) for offset in range(6)] == [10, 10, 30, 30, 20, 20]
+
+
 def test_a_time_is_found_over_segments_of_which_a_later_one_may_be_older(open_log: Open) -> None:
     log = open_log(segment_bytes=1)
     assert log.offset_of_time(0) == 0, "of an empty log, its end"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.groups.deciding import HANDOVER_MS
-from spark_replication.engine.groups.coordinator import HUNG_UP_PARTS, LATE_MS
+from spark_replication.engine.groups.coordinator import HUNG_UP_PARTS, LATE_MS, GroupGauges
 from spark_replication.engine.replica.waiters import Acknowledge
 from spark_replication.errors import (
     CorruptLog,
@@ -539,3 +539,18 @@ def test_what_is_told_of_members(story: CoordinatorStory) -> None:
     assert (other.member, other.is_connected, other.partitions) == ("y", False, ())
     assert isinstance(x.epoch, int)
     assert Joined(epoch=x.epoch) in x.link.answers.values()
+
+
+def test_metrics_are_told_of_each_group_and_of_so_many_positions(story: CoordinatorStory) -> None:
+    x = story.joins()
+    for number, partition in enumerate((A0, A1)):
+        story.asks(x.commit(number + 5, partition), x.link)
+    for positions_max, expected in ((0, {}), (1, {A0: 5}), (9, {A0: 5, A1: 6})):
+        assert story.coordinator.gauges(story.replica, positions_max) == [GroupGauges("etl", 1, expected)]
+    reset = ResetGroup(group="audit", places=(ResetPlace(topic="a", partition=0, topic_id="id-a", offset=4),))
+    story.coordinator.change(story.replica, reset, lambda _error: None)
+    told = story.coordinator.gauges(story.replica, 2)
+    assert told == [GroupGauges("audit", 0, {A0: 4}), GroupGauges("etl", 1, {A0: 5})], "two of all groups"
+    story.replica.resign("the session was lost")
+    with pytest.raises(NotCoordinator):
+        story.coordinator.gauges(story.replica, 0)

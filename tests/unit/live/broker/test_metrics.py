@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.core.replica.replica import Me
+from spark_replication.engine.groups.coordinator import GroupGauges
+from spark_replication.errors import RequestTimedOut
 from spark_replication.live.broker.lease import BrokerLease
-from spark_replication.live.broker.metrics import BrokerMetrics
+from spark_replication.live.broker.metrics import GROUPS_MAX, POSITIONS_MAX, BrokerMetrics
 from spark_replication.messages.observing import GetMetrics
 from spark_replication.model import ControllerInfo, TopicPartition
 from spark_replication.ports import DamagedBatch
@@ -47,7 +49,7 @@ class Broker(FlightBroker):
         self.zookeeper = ZooKeeper()
         self.lease = BrokerLease(directory, 0, 0, lease_ms=LEASE_MS, now_ms=0)
         self.others = Brokers(directory / "others")
-        replication = self.others.start(9).replication
+        self.replication = replication = self.others.start(9).replication
         self.loop = self._loop
         self._metrics = BrokerMetrics(
             self._loop,
@@ -212,3 +214,32 @@ def test_a_replica_that_is_busy_is_told_as_it_was(broker: Broker) -> None:
     assert broker.scraped().value("replicas") == 1
     done.set()
     again.join(20)
+
+
+def test_groups_are_told_of_up_to_a_limit_and_as_last_time_if_the_loop_is_busy(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/live has groups of its own; here there is none until more are told of than fit."""
+    assert (broker.scraped().value("groups"), broker.scraped().named("spark_replication_group_members")) == (0, [])
+    positions = {TopicPartition("orders", number): number for number in range(20)}
+    asked: list[int] = []
+
+    def many(positions_max: int, _timeout_s: float) -> list[GroupGauges]:
+        asked.append(positions_max)
+        return [GroupGauges(f"g{number:05}", number, positions) for number in range(GROUPS_MAX + 1)]
+
+    monkeypatch.setattr(broker.replication, "group_gauges", many)
+    found = broker.scraped(per_partition=True)
+    assert found.value("groups") == GROUPS_MAX + 1
+    assert found.value("group_members", group="g00007") == 7
+    assert len(found.named("spark_replication_group_members")) == GROUPS_MAX
+    assert found.value("group_position", group="g00002", topic="orders", partition="19") == 19
+    assert len(found.named("spark_replication_group_position")) == POSITIONS_MAX
+
+    def busy(_positions_max: int, _timeout_s: float) -> list[GroupGauges]:
+        raise RequestTimedOut("the loop is busy")
+
+    assert not broker.scraped().named("spark_replication_group_position"), "on request alone"
+    assert asked == [POSITIONS_MAX, 0]
+    monkeypatch.setattr(broker.replication, "group_gauges", busy)
+    assert broker.scraped().value("groups") == GROUPS_MAX + 1

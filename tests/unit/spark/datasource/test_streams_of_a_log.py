@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
+from spark_replication.client.finding.ranges import Found
 from spark_replication.client.reading.bounds import Bounds
 from spark_replication.client.reading.log_batch import LogBatch
-from spark_replication.client.reading.ranges import Found
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import (

@@ -43,10 +43,21 @@ def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadli
 
 def range_at(routes: Routes, address: str, wanted: WantedRange, deadline: Deadline) -> FoundRange:
     """The range as the replica at this address describes it. Raises the error if it cannot."""
-    (found,) = _answered(routes, address, [wanted], deadline)
+    (found,) = ranges_at(routes, address, [wanted], deadline)
     if found.error != NONE:
         raise error_of(found.error, found.message)
     return found
+
+
+def ranges_at(
+    routes: Routes, address: str, wanted: Sequence[WantedRange], deadline: Deadline
+) -> tuple[FoundRange, ...]:
+    """The ranges as the replicas at this address describe them, in this order, some with errors."""
+    request = DescribeRanges(ranges=tuple(wanted))
+    ranges = routes.call(address, DESCRIBE_RANGES, request, deadline.within_ms(ASK_MS)).ranges
+    if [each.topic_partition for each in ranges] != [each.topic_partition for each in wanted]:
+        raise InvalidRequest(f"{address} was asked for {len(wanted)} ranges of offsets and answered others: upgrade it")
+    return ranges
 
 
 def _by_leader(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> dict[str, _Asked]:
@@ -61,19 +72,9 @@ def _told(
     routes: Routes, address: str, asked: _Asked, deadline: Deadline
 ) -> Iterator[tuple[Route, FoundRange | ReplicationError]]:
     try:
-        ranges = _answered(routes, address, list(asked.values()), deadline)
+        ranges = ranges_at(routes, address, list(asked.values()), deadline)
     except ReplicationError as error:
         yield from ((route, error) for route in asked)
         return
     for route, each in zip(asked, ranges, strict=True):
         yield route, each if each.error == NONE else error_of(each.error, each.message)
-
-
-def _answered(
-    routes: Routes, address: str, wanted: Sequence[WantedRange], deadline: Deadline
-) -> tuple[FoundRange, ...]:
-    request = DescribeRanges(ranges=tuple(wanted))
-    ranges = routes.call(address, DESCRIBE_RANGES, request, deadline.within_ms(ASK_MS)).ranges
-    if [each.topic_partition for each in ranges] != [each.topic_partition for each in wanted]:
-        raise InvalidRequest(f"{address} was asked for {len(wanted)} ranges of offsets and answered others: upgrade it")
-    return ranges
