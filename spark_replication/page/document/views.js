@@ -185,7 +185,7 @@ function topicView(name) {
         card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
     ];
   });
-  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, groupsOfTopic(name), settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function partitionView(topic, number) {
