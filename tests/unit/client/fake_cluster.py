@@ -24,7 +24,7 @@ from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
 from spark_replication.core.replica.producers import OffsetSpan, Producers
 from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import LogView
-from spark_replication.core.routing import NO_CHOICE
+from spark_replication.core.routing import NO_CHOICE, partition_of_key
 from spark_replication.core.topic_pages import page_of
 from spark_replication.engine.replica.reads import is_over
 from spark_replication.errors import (
@@ -44,6 +44,7 @@ from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
+    DESCRIBE_GROUPS,
     DESCRIBE_PAGE,
     DESCRIBE_QUOTAS,
     DESCRIBE_RANGES,
@@ -67,6 +68,13 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.groups import (
+    GROUPS_PARTITIONS,
+    GROUPS_TOPIC,
+    DescribedGroup,
+    DescribedGroups,
+    DescribeGroups,
+)
 from spark_replication.messages.introducing import Introduce, Prove
 from spark_replication.messages.lane import (
     PutAnswer,
@@ -256,6 +264,7 @@ class FakeCluster:
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         #: What no broker can read the state of.
         self.hidden: set[TopicPartition] = set()
+        self.groups = FakeGroups(self)
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
         self.create("orders", partitions=3)
 
@@ -371,6 +380,28 @@ class FakeCluster:
         )
 
 
+class FakeGroups:
+    """What coordinators know: who leads a group's partition of the groups' log is its coordinator."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.by_name: dict[str, DescribedGroup] = {}
+
+    def add(self, group: DescribedGroup) -> None:
+        if GROUPS_TOPIC not in self._cluster.topics:
+            self._cluster.create(GROUPS_TOPIC, GROUPS_PARTITIONS)
+        self.by_name[group.group] = group
+
+    def describe(self, broker: int, asked: DescribeGroups) -> DescribedGroups:
+        names = self.by_name if asked.groups is None else asked.groups
+        found = [each for name, each in sorted(self.by_name.items()) if name in names and self._leads(broker, name)]
+        return DescribedGroups(groups=tuple(found))
+
+    def _leads(self, broker: int, name: str) -> bool:
+        number = partition_of_key(range(GROUPS_PARTITIONS), name.encode())
+        return self._cluster.log(GROUPS_TOPIC, number).leader == broker
+
+
 class _Heard(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, headers: Mapping[str, list[str]]) -> None:
         super().__init__()
@@ -396,6 +427,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             INTRODUCE.name: lambda body: tickets.challenge(from_json(body, Introduce)),
             PROVE.name: lambda body: tickets.admitted(from_json(body, Prove)),
             DESCRIBE_ACLS.name: lambda _body: cluster.acls,
+            DESCRIBE_GROUPS.name: lambda body: cluster.groups.describe(self.id, from_json(body, DescribeGroups)),
             DESCRIBE_QUOTAS.name: lambda _body: cluster.quotas,
             DESCRIBE_TOKENS.name: lambda body: cluster.known_tokens(self.id, from_json(body, DescribeTokens)),
         }
