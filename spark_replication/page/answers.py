@@ -7,6 +7,8 @@
 | `/api/topics/NAME/NUMBER` | PartitionDetail |
 | `/api/topics/NAME/records` | RecordsShown; page.records has the parameters |
 | `/api/brokers/ID` | BrokerDetail |
+| `/api/groups?topic=` | GroupsShown, of all groups, or of those that read a topic, as they do it |
+| `/api/groups/NAME` | GroupDetail |
 | `/api/events?partition=&topic=&broker=&cause=&last=` | Events |
 | `/api/settings?topic=&broker=` | SettingsInForce, of all processes, of a broker, or of a topic by the controller |
 | `/api/acls` | AclsShown |
@@ -30,6 +32,7 @@ from spark_replication.client.asking.replica_sizes import ReassignmentDescriptio
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, Scalar
 from spark_replication.view.conditions import Condition
+from spark_replication.view.groups import GroupSummary
 from spark_replication.view.problem import Mend
 
 BrokerCondition = Literal["live", "stopping", "gone"]
@@ -200,6 +203,45 @@ class BrokerDetail(msgspec.Struct, frozen=True, kw_only=True):
     #: At most HOSTED_MAX of its replicas, those that are not in sync first; row.hosts counts all of them.
     hosted: list[Hosted]
     series: Series
+    age: Age
+
+
+class GroupsShown(msgspec.Struct, frozen=True, kw_only=True):
+    #: Those most behind first, at most groups.GROUPS_MAX.
+    groups: tuple[GroupSummary, ...]
+    #: How many there are.
+    count: int
+    age: Age
+
+
+class GroupMemberRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    name: str
+    host: str
+    partitions: int
+    #: How many of these it is to hand over to others.
+    hands_over: int
+    heard_ms: int
+    is_connected: bool
+
+
+class GroupPartitionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    topic: str
+    partition: int
+    #: Where the group goes on. None: it has never committed here.
+    offset: int | None
+    end: int | None
+    behind: int | None
+    committed_ms: int | None
+    #: The name of the member that reads it. None: nobody does.
+    member: str | None
+
+
+class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
+    summary: GroupSummary
+    #: At most groups.MEMBERS_MAX.
+    members: list[GroupMemberRow]
+    #: Those most behind first, at most groups.PARTITIONS_MAX.
+    partitions: list[GroupPartitionRow]
     age: Age
 
 

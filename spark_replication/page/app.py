@@ -112,6 +112,8 @@ class Pages:
             Route("/api/topics/{topic}/records", self.records),
             Route("/api/topics/{topic}/{partition:int}", self.partition),
             Route("/api/brokers/{broker:int}", self.broker),
+            Route("/api/groups", self.groups),
+            Route("/api/groups/{group}", self.group),
             Route("/api/events", self.events),
             Route("/api/settings", self.settings),
             Route("/api/acls", self.acls),
@@ -190,6 +192,24 @@ class Pages:
         if detail is None:
             return refusal(404, "NOT_FOUND", f"there is no {what}, as far as the cluster has answered")
         return _json(request, detail, mark)
+
+    async def groups(self, request: Request) -> Response:
+        topic = request.query_params.get("topic")
+        age = await self._told_of_groups()
+        return await run_in_threadpool(lambda: _json(request, self._watch.groups.shown(topic), _mark_of(age)))
+
+    async def group(self, request: Request) -> Response:
+        name, age = request.path_params["group"], await self._told_of_groups()
+        detail = await run_in_threadpool(self._watch.groups.detail, name)
+        if detail is None:
+            return refusal(404, "NOT_FOUND", age.error or f"there is no group {name!r}, as far as coordinators tell")
+        return await run_in_threadpool(_json, request, detail, _mark_of(age))
+
+    async def _told_of_groups(self) -> Age:
+        groups = self._watch.groups
+        groups.want()
+        await self._bell.wait_for(lambda: groups.is_current, FIRST_S)
+        return groups.age
 
     async def records(self, request: Request) -> Response:
         asked = records_asked(request.path_params["topic"], request.query_params)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
+from spark_replication.client.asking.groups import GroupDescription
 from spark_replication.client.asking.told_settings import Process
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
@@ -39,6 +40,8 @@ class Cluster(Protocol):
     ) -> Mapping[str, ToldSettings | ReplicationError]: ...
 
     def acls(self) -> ToldAcls: ...
+
+    def groups(self) -> list[GroupDescription]: ...
 
     def metrics(self, broker: BrokerId | None = None) -> str: ...
 

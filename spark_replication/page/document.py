@@ -18,6 +18,7 @@ SCRIPTS = (
     "grid.js",
     "tables.js",
     "views.js",
+    "groups.js",
     "records.js",
     "main.js",
 )

@@ -35,6 +35,7 @@ from spark_replication.page.answers import (
 from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes
 from spark_replication.page.board import Board
 from spark_replication.page.details import ShownState, broker_detail, partition_detail, partition_sizes, topic_detail
+from spark_replication.page.groups import GroupsWatch
 from spark_replication.page.history import History
 from spark_replication.page.looking import Poller
 from spark_replication.page.recent_events import RecentEvents
@@ -63,6 +64,8 @@ class Watch:
         self._events = RecentEvents(cluster)
         self._settings = RecentSettings(cluster)
         self._acls = RecentAcls(cluster)
+        #: Asks on a thread of its own, while somebody looks at groups.
+        self.groups = GroupsWatch(cluster, changed)
         self._causes = _Causes(self._events)
         self._showing = threading.Lock()  # held while showing, so that nothing older replaces what is shown
         self._lock = threading.Lock()  # guards what follows; never held while the cluster is asked
@@ -80,12 +83,14 @@ class Watch:
     def start(self) -> None:
         for look in self._looks:
             look.start()
+        self.groups.start()
         if self._is_kept_up:
             self.want()
 
     def stop(self) -> None:
         for look in self._looks:
             look.end()
+        self.groups.stop()
         for look in self._looks:
             look.stop()
 

@@ -3,7 +3,7 @@
 Tables come from the controller, and have the columns that `frames` documents. With a Spark session they are Spark's
 DataFrames of the same columns. If the session has Delta, and the mirror's path is known, partitions, brokers and events
 come from the mirror's tables: each query reads the newest version, and finds more events than a controller tells. The
-mirror does not have all of topics and lag: these are always as the controller told them when they were asked for.
+mirror does not have all of topics, lag and groups: these are always as they were told when they were asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from spark_replication.admin.notebook.frames import (
     Frame,
     broker_frame,
     event_frame,
+    group_frame,
     lag_frame,
     partition_frame,
+    position_frame,
     topic_frame,
 )
 from spark_replication.admin.notebook.leaderships import timeline_of
@@ -178,6 +180,17 @@ class ConnectedCluster:
     def lag(self, topics: Sequence[str] | None = None) -> DataFrame:
         """A row for each replica that does not lead, as its leader tells. Columns: frames.LAG_COLUMNS."""
         return self._rows(lag_frame(self.admin.describe_topics(topics), self.admin.replicas(topics)))
+
+    def groups(self) -> DataFrame:
+        """A row for each consumer group, as its coordinator tells. Columns: frames.GROUP_COLUMNS."""
+        return self._rows(group_frame(self.admin.groups()))
+
+    def positions(self, groups: Sequence[str] | None = None) -> DataFrame:
+        """A row for each partition that one of these groups reads, or has read; None for all groups. It says how far
+        the group is behind. A group that nobody knows has no rows. Columns: frames.POSITION_COLUMNS."""
+        if isinstance(groups, str):
+            raise InvalidRequest(f'groups={groups!r}: name them in a list, as in ["{groups}"]')
+        return self._rows(position_frame(self.admin.groups(groups)))
 
     def _rows(self, frame: Frame) -> DataFrame:
         return frame.to_pandas() if self._spark is None else _spark_frames().as_told(self._spark, frame)

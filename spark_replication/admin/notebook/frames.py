@@ -1,4 +1,4 @@
-"""The rows of partitions, brokers, topics, events and lag, for any kind of table.
+"""The rows of partitions, brokers, topics, events, lag and consumer groups, for any kind of table.
 
 A column that the mirror's tables have, too, takes its name, type and comment from there.
 """
@@ -12,14 +12,16 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.asking.descriptions import ClusterDescription, TopicDescription
+from spark_replication.client.asking.groups import GroupDescription
 from spark_replication.client.asking.replica_sizes import ReplicaDescription
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.mirror.tables.brokers import BROKERS
-from spark_replication.mirror.tables.columns import Table
+from spark_replication.mirror.tables.columns import UTC_TIME, Table
 from spark_replication.mirror.tables.events import EVENTS, text_of
 from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.topics import TOPICS
 from spark_replication.view.conditions import WORDS, conditions_of
+from spark_replication.view.groups import STATES, summary_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,29 @@ LAG_COLUMNS = pa.schema(
         _added("in_sync", pa.bool_(), "it is in the ISR"),
     ]
 )
+GROUP_COLUMNS = pa.schema(
+    [
+        _added("group", pa.string(), "its name"),
+        _added("state", pa.string(), "; ".join(f"{state}: {meaning}" for state, meaning in STATES.items())),
+        _added("members", pa.int32(), "how many read for it"),
+        _added("partitions", pa.int32(), "how many it reads, or has read"),
+        _added("records", pa.int64(), "how many it has not committed, of the partitions of which that is known"),
+        _added("unknown", pa.int32(), "of how many partitions it is not"),
+        _added("committed_at", UTC_TIME, "when it committed last; null: never"),
+    ]
+)
+POSITION_COLUMNS = pa.schema(
+    [
+        GROUP_COLUMNS.field("group"),
+        *_shared(PARTITIONS, "topic", "partition"),
+        _added("member", pa.string(), "the name of who reads it; null: nobody does"),
+        _added("host", pa.string(), "where that member is"),
+        _added("offset", pa.int64(), "where the group goes on; null: it has never committed here"),
+        _added("end", pa.int64(), "what is committed in the log; null: its leader did not say"),
+        _added("records", pa.int64(), "how many are there that the group has not committed; null: nobody knows"),
+        _added("committed_at", UTC_TIME, "when the group committed last; null: never"),
+    ]
+)
 
 
 class Frame(NamedTuple):
@@ -91,7 +116,7 @@ def _series(of_type: pa.DataType, values: Sequence[Any]) -> pd.Series:
     import pandas as pd
 
     if pa.types.is_timestamp(of_type):
-        return pd.Series(pd.to_datetime(pd.Series(values, dtype="int64"), unit="ms", utc=True))
+        return pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True).astype("datetime64[ns, UTC]")
     names = {pa.int32(): "Int32", pa.int64(): "Int64", pa.string(): "string", pa.bool_(): "bool"}
     return pd.Series(values, dtype=names.get(of_type, "object"))
 
@@ -172,5 +197,29 @@ def lag_frame(topics: Iterable[TopicDescription], replicas: Iterable[ReplicaDesc
                     records, ms = (None, None) if lag is None else (lag.records, lag.ms)
                     in_sync = follower in each.isr
                     rows.append((topic.name, each.partition, follower, each.leader, records, ms, in_sync))
-    columns = zip(*rows, strict=True) if rows else [()] * len(LAG_COLUMNS)
-    return Frame(LAG_COLUMNS, dict(zip(LAG_COLUMNS.names, columns, strict=True)))
+    return _frame_of(LAG_COLUMNS, rows)
+
+
+def group_frame(groups: Iterable[GroupDescription]) -> Frame:
+    rows = [
+        (each.group, each.state, each.members, each.partitions, each.behind, each.unknown, each.committed_ms)
+        for each in map(summary_of, groups)
+    ]
+    return _frame_of(GROUP_COLUMNS, rows)
+
+
+def position_frame(groups: Iterable[GroupDescription]) -> Frame:
+    """A row for each partition that a group reads, or has read."""
+    rows = []
+    for group in groups:
+        members = {each.member: (each.name, each.host) for each in group.members}
+        for each in group.partitions:
+            member = members.get(each.member or "", (None, None))
+            told = (each.offset, each.end, each.lag, each.committed_ms)
+            rows.append((group.group, each.topic, each.partition, *member, *told))
+    return _frame_of(POSITION_COLUMNS, rows)
+
+
+def _frame_of(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> Frame:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    return Frame(schema, dict(zip(schema.names, columns, strict=True)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -20,6 +20,7 @@ from spark_replication.errors import (
     NotController,
     NotCoordinator,
     ReplicationError,
+    TopicAuthorizationFailed,
     UnknownGroup,
     UnknownTopicOrPartition,
 )
@@ -29,7 +30,7 @@ from spark_replication.messages.actions import (
     OPEN_GROUPS,
     RESET_GROUP,
 )
-from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.groups import (
     GROUP_NAME,
@@ -43,7 +44,16 @@ from spark_replication.messages.groups import (
     ResetGroup,
 )
 from spark_replication.messages.ranges import FoundRange, WantedRange
-from spark_replication.model import BrokerId, Count, Offset, PartitionNumber, TimeMs, TopicPartition, shortened
+from spark_replication.model import (
+    BrokerId,
+    Count,
+    Offset,
+    PartitionNumber,
+    Registration,
+    TimeMs,
+    TopicPartition,
+    shortened,
+)
 from spark_replication.process.threads import now_ms
 
 NAMED_MAX = 10  # groups in a refusal
@@ -133,10 +143,10 @@ def described_groups(routes: Routes, names: Collection[str] | None, deadline: De
     groups = told_groups(routes, names, deadline)
     topics = {topic for group in groups for topic in _topics(group)}
     if not topics:
-        return [_described(group, (), {}) for group in groups]
-    metadata = routes.metadata(tuple(sorted(topics)), deadline)
-    there = tuple(each.topic_partition for topic in metadata.topics for each in topic.partitions)
-    logs = _logs(routes, metadata, groups, deadline)
+        return [_described(group, {}, {}) for group in groups]
+    metadata = _metadata_seen(routes, topics, deadline)
+    there = {each.name: each for each in metadata.topics}
+    logs = _logs(routes, metadata.brokers, there, groups, deadline)
     return [_described(group, there, log) for group, log in zip(groups, logs, strict=True)]
 
 
@@ -200,25 +210,40 @@ def _told(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> 
     return sorted(found, key=lambda each: each.group)
 
 
-def _topics(group: DescribedGroup) -> Iterable[str]:
-    yield from (position.topic for position in group.positions)
-    for member in group.members:
-        yield from member.introduction.topics
+def _metadata_seen(routes: Routes, topics: Collection[str], deadline: Deadline) -> Metadata:
+    """Of those of these topics that the asker may see."""
+    try:
+        return routes.metadata(tuple(sorted(topics)), deadline)
+    except TopicAuthorizationFailed:
+        told = routes.metadata(None, deadline)
+        return msgspec.structs.replace(told, topics=tuple(each for each in told.topics if each.name in topics))
 
 
+def _topics(group: DescribedGroup) -> set[str]:
+    """Those that its members read, or that it has committed in."""
+    read = {topic for member in group.members for topic in member.introduction.topics}
+    return read.union(position.topic for position in group.positions)
+
+
+#: The topics that there are, as far as the asker may see them.
+There = Mapping[str, TopicMetadata]
 Logs = dict[TopicPartition, FoundRange]
 
 
-def _logs(routes: Routes, metadata: Metadata, groups: Sequence[DescribedGroup], deadline: Deadline) -> list[Logs]:
+def _logs(
+    routes: Routes,
+    brokers: Mapping[BrokerId, Registration],
+    there: There,
+    groups: Sequence[DescribedGroup],
+    deadline: Deadline,
+) -> list[Logs]:
     """For each group, what leaders say of the logs that it reads, from its positions on. What they do not say is left
     out."""
     asked: dict[BrokerId, list[tuple[int, WantedRange]]] = defaultdict(list)
-    commands = [each for topic in metadata.topics for each in topic.partitions]
     for number, group in enumerate(groups):
-        read = set(_topics(group))
         positions = {(each.topic_partition, each.topic_id): each.offset for each in group.positions}
-        for each in commands:
-            if each.topic in read and each.state.leader is not None:
+        for each in (command for topic in _there(_topics(group), there) for command in topic.partitions):
+            if each.state.leader is not None:
                 wanted = WantedRange(
                     topic=each.topic,
                     partition=each.partition,
@@ -229,7 +254,7 @@ def _logs(routes: Routes, metadata: Metadata, groups: Sequence[DescribedGroup], 
                 asked[each.state.leader].append((number, wanted))
     found: list[Logs] = [{} for _ in groups]
     for leader, wanted_there in asked.items():
-        if (registered := metadata.brokers.get(leader)) is None:
+        if (registered := brokers.get(leader)) is None:
             continue
         for first in range(0, len(wanted_there), RANGES_A_CALL):
             numbers, ranges = zip(*wanted_there[first : first + RANGES_A_CALL], strict=True)
@@ -240,25 +265,30 @@ def _logs(routes: Routes, metadata: Metadata, groups: Sequence[DescribedGroup], 
     return found
 
 
-def _described(group: DescribedGroup, there: Collection[TopicPartition], logs: Logs) -> GroupDescription:
+def _there(topics: Iterable[str], there: There) -> Iterator[TopicMetadata]:
+    return (there[topic] for topic in topics if topic in there)
+
+
+def _partitions_of(topics: Iterable[str], there: There) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for topic in _there(topics, there) for number in topic.numbers)
+
+
+def _described(group: DescribedGroup, there: There, logs: Logs) -> GroupDescription:
     owners = {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
     positions = {each.topic_partition: each for each in group.positions}
-    read = {topic for member in group.members for topic in member.introduction.topics}
-    topics = set(_topics(group))
-    partitions = sorted({*positions, *owners, *(each for each in there if each.topic in topics)})
+    partitions = sorted({*positions, *owners, *_partitions_of(_topics(group), there)})
     return GroupDescription(
         group=group.group,
-        state="empty" if not group.members else "moving" if _is_moving(group, owners, read, there) else "stable",
+        state="empty" if not group.members else "moving" if _is_moving(group, owners, there) else "stable",
         members=tuple(map(_member, group.members)),
         partitions=tuple(_partition(each, positions.get(each), logs.get(each), owners) for each in partitions),
     )
 
 
-def _is_moving(
-    group: DescribedGroup, owners: Collection[TopicPartition], read: Collection[str], there: Iterable[TopicPartition]
-) -> bool:
-    unowned = [each for each in there if each.topic in read and each not in owners]
-    return bool(unowned) or any(member.hands_over for member in group.members)
+def _is_moving(group: DescribedGroup, owners: Collection[TopicPartition], there: There) -> bool:
+    read = {topic for member in group.members for topic in member.introduction.topics}
+    unowned = any(each not in owners for each in _partitions_of(read, there))
+    return unowned or any(member.hands_over for member in group.members)
 
 
 def _member(told: DescribedMember) -> GroupMemberDescription:

@@ -1,6 +1,6 @@
 // Which view is shown, and the loop that follows the cluster.
 
-const VIEWS = [['#/', 'Overview'], ['#/partitions', 'Partitions'], ['#/topics', 'Topics'], ['#/brokers', 'Brokers'], ['#/moves', 'Moves'], ['#/events', 'Events'], ['#/settings', 'Settings'], ['#/acls', 'ACLs']];
+const VIEWS = [['#/', 'Overview'], ['#/partitions', 'Partitions'], ['#/topics', 'Topics'], ['#/groups', 'Groups'], ['#/brokers', 'Brokers'], ['#/moves', 'Moves'], ['#/events', 'Events'], ['#/settings', 'Settings'], ['#/acls', 'ACLs']];
 const STALE_MS = 5000;
 const RETRY_MS = 1000;
 const LEAST_MS = 150; // between two questions, however much changes
@@ -13,6 +13,7 @@ function viewOf(hash) {
   if (kind === 'topics' && names.length === 2 && /^\d+$/.test(names[1])) return partitionView(names[0], Number(names[1]));
   if (kind === 'topics' && names.length === 2 && names[1] === 'records') return recordsView(names[0], query);
   if (kind === 'topics') return names.length === 1 ? topicView(names[0]) : topicsView();
+  if (kind === 'groups') return names.length === 1 ? groupView(names[0]) : groupsView();
   if (kind === 'brokers') return /^\d+$/.test(names[0] ?? '') ? brokerView(Number(names[0])) : brokersView();
   return ({ partitions: partitionsView, moves: movesView, settings: settingsView, acls: aclsView, events: () => eventsView(new URLSearchParams(query)) }[kind] ?? overview)();
 }

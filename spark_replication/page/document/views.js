@@ -185,7 +185,7 @@ function topicView(name) {
         card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
     ];
   });
-  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, groupsOfTopic(name), settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function partitionView(topic, number) {
@@ -253,6 +253,8 @@ function settingsView() {
   return view('Settings', heading('Settings'), settingParts('', 'In force', own), about);
 }
 
+const ACL_KINDS = { topic: 'topic ', prefix: 'topics named ', group: 'group ', group_prefix: 'groups named ' };
+
 // Who may do what, as `acls list` has it. What may not be seen is said to be so, and why.
 function aclsView() {
   const page = { at: 0 };
@@ -261,7 +263,7 @@ function aclsView() {
     const list = part(() => page.at, () => table(count(found.acls.length, 'ACL'), [
       ['Principal', ([principal]) => principal === '*' ? 'everybody' : h('code', {}, principal), 'name'],
       ['May', ([, effect, right]) => effect === 'deny' ? h('span', { class: 'critical' }, `not ${right}`) : right],
-      ['On', ([, , , kind, name]) => kind === 'cluster' ? 'the cluster' : kind === 'prefix' ? ['topics named ', h('code', {}, `${name}…`)] : ['topic ', h('code', {}, name)]],
+      ['On', ([, , , kind, name]) => kind === 'cluster' ? 'the cluster' : [inWords(ACL_KINDS, kind), h('code', {}, kind.endsWith('prefix') ? `${name}…` : name)]],
       ['From', ([, , , , , host]) => host || h('span', { class: 'faint' }, 'anywhere')],
     ], found.acls, page, () => list.update()));
     list.update();

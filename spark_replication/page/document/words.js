@@ -8,6 +8,12 @@ const CONDITIONS = {
   moving: 'moving',
   in_sync: 'in sync',
 };
+// What the states of a consumer group mean: the words of view.groups.
+const GROUP_STATES = {
+  moving: 'partitions are handed over, or wait for a member',
+  stable: 'each partition has its member',
+  empty: 'it has no members',
+};
 // What a partition without a leader waits for.
 const WAITS = {
   fenced_elr: 'a dead broker that has every acknowledged record',

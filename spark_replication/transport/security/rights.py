@@ -31,6 +31,8 @@ from spark_replication.transport.security.security import Security
 
 #: Who is taken out of a file is out within this and what a look at files takes (process.files): within 2 s.
 LOOK_MS = 500.0
+#: Everybody may: who leads the groups' log coordinates a group, and what a group is doing has rights of its own.
+FINDS_COORDINATORS = Need("describe", GROUPS_TOPIC)
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Rights:
         return lambda group: self.allow(caller, Need("describe", group=group))
 
     def allow(self, caller: Caller, need: Need) -> bool:
-        if caller.is_of_cluster:
+        if caller.is_of_cluster or need == FINDS_COORDINATORS:
             return True
         if self.sees_all(caller):
             return need.right != "cluster_action"  # whoever has that can lose what was acknowledged: people need it not

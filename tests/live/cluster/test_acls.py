@@ -18,6 +18,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.errors import (
     ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     Overloaded,
     RequestTimedOut,
     TopicAuthorizationFailed,
@@ -59,6 +60,22 @@ class Known:
     def read(self, who: str, topic: str = "orders") -> int:
         with sr.Reader(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000) as reader:
             return sum(batch.batch.num_rows for batch in reader.read(topic))
+
+    def committed(self, who: str, group: str) -> int:
+        """How many records it read as a member of the group."""
+        bootstrap, security = self.cluster.bootstrap, self.settings[who]
+        with sr.Consumer(bootstrap, ["orders"], group=group, security=security, deadline_ms=5_000) as consumer:
+            found = consumer.poll(timeout_s=5.0)
+            consumer.commit()
+        return 0 if found is None else found.batch.num_rows
+
+    def partitions(self, topic: str) -> int:
+        (found,) = self.cluster.admin.metadata([topic]).topics
+        return len(found.numbers)
+
+
+def ends(admin: sr.Admin) -> set[int | None]:
+    return {each.end for group in admin.groups() for each in group.partitions}
 
 
 def tokens(directory: Path, **of: str) -> dict[str, Any]:
@@ -120,6 +137,27 @@ def test_each_may_do_what_it_was_granted_and_a_third_nothing(granted: Known) -> 
         for do in (granted.read, granted.write):
             with pytest.raises(TopicAuthorizationFailed, match=f"client {who} may not describe topic stock"):
                 do(who, "stock")
+
+
+def test_a_group_is_read_with_a_right_on_it_and_one_on_its_topic(granted: Known) -> None:
+    """Nobody needs a right on the log in which groups are kept."""
+    with granted.admin("root") as root:
+        root.add_acls("bob read group etl", "alice describe group etl", "alice read group other")
+    assert granted.committed("bob", "etl") >= 1
+    with pytest.raises(
+        GroupAuthorizationFailed, match=r"bob may not read group other: .*acls add bob read group other"
+    ):
+        granted.committed("bob", "other")
+    with pytest.raises(TopicAuthorizationFailed, match=r"alice may not read topic orders"):
+        granted.committed("alice", "other")
+    with granted.admin("bob") as bob:
+        (group,) = bob.groups()
+        assert (group.group, group.lag, len(group.partitions)) == ("etl", 0, granted.partitions("orders"))
+    with granted.admin("root") as root:
+        root.remove_acls("alice write topic orders")
+    with granted.admin("alice") as alice:
+        eventually(lambda: ends(alice) == {None}, "of a topic that she may not see, she is told positions alone")
+        assert [each.group for each in alice.groups()] == ["etl"]
 
 
 def test_what_is_denied_from_here_is_refused_whatever_is_granted(granted: Known) -> None:

@@ -40,6 +40,7 @@ from spark_replication.errors import (
     OffsetOutOfRange,
     ReplicationError,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.actions import (
@@ -244,6 +245,8 @@ class FakeCluster:
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.asked_only: dict[str, tuple[int, ...]] = {}  # of the last question for metadata
         self.refuse_metadata: ReplicationError | None = None
+        #: The topics that clients may not see.
+        self.unseen: set[str] = set()
         self.received: list[tuple[int, BatchMetadata]] = []
         self.streams: list[tuple[int, str]] = []  # that were opened: the broker, and the topic
         self.served: list[int] = []  # who served the batches that were read
@@ -324,6 +327,8 @@ class FakeCluster:
             self.changed.notify_all()
             if self.refuse_metadata is not None:
                 raise self.refuse_metadata
+            for topic in self.unseen.intersection(topics or ()):
+                raise TopicAuthorizationFailed(f"may not describe topic {topic}")
             controller = None if self.controller is None else self.brokers[self.controller].address
             return Metadata(
                 cluster_id="fake",
@@ -346,7 +351,7 @@ class FakeCluster:
                         hidden=tuple(sorted(each.partition for each in self.hidden if each.topic == name)),
                     )
                     for name, config in sorted(self.topics.items())
-                    if topics is None or name in topics
+                    if name not in self.unseen and (topics is None or name in topics)
                 ),
             )
 

@@ -23,6 +23,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.groups import GROUPS_PARTITIONS, GROUPS_TOPIC
+from spark_replication.model import TopicPartition
 from spark_replication.process.threads import now_ms
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeCluster
 from tests.unit.client.told_groups import group, member, position
@@ -96,6 +97,32 @@ def test_what_a_leader_does_not_say_that_is_gone_is_not_known(rows: FakeCluster,
     with Admin(rows.brokers[2].address, deadline_ms=10_000) as admin:
         (found,) = admin.groups(["etl"])
     assert [(each.partition, each.lag) for each in found.partitions] == [(0, None), (1, 4), (2, None)]
+
+
+def test_of_a_topic_that_may_not_be_seen_positions_alone_are_told(rows: FakeCluster, admin: Admin) -> None:
+    rows.create("secret")
+    rows.create("nobodys")
+    rows.groups.add(group("etl", positions=[position(0, 2), position(0, 7, topic="secret")]))
+    rows.unseen.add("secret")
+    (found,) = admin.groups()
+    assert [(each.topic, each.offset, each.lag) for each in found.partitions] == [
+        ("orders", 2, 2),
+        ("orders", None, 4),
+        ("orders", None, 0),
+        ("secret", 7, None),
+    ]
+    assert found.lag is None
+
+
+def test_a_partition_whose_state_cannot_be_read_is_not_left_out(rows: FakeCluster, admin: Admin) -> None:
+    rows.hidden.add(TopicPartition("orders", 1))
+    (found,) = admin.groups()
+    assert [(each.partition, each.offset, each.lag) for each in found.partitions] == [
+        (0, 2, 2),
+        (1, None, None),
+        (2, None, 0),
+    ]
+    assert found.lag is None
 
 
 def test_leaders_are_asked_for_so_many_ranges_at_a_time(

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spark_replication.client.asking.groups import GroupDescription
 from spark_replication.client.asking.told_settings import Process
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.controller.describing import described
@@ -78,6 +79,8 @@ class PageCluster:
         self.told_events: list[ToldEvent] | ReplicationError = []
         self.told_settings: Mapping[str, ToldSettings | ReplicationError] | ReplicationError = {}
         self.told_acls: ToldAcls | ReplicationError = ToldAcls(acls=(), super_users=())
+        self.told_groups: list[GroupDescription] | ReplicationError = []
+        self.asked_groups = 0
         self.asked_settings: list[tuple[Process, str | None]] = []
         self.asked = 0
         #: The answer that whoever asked last had before.
@@ -104,6 +107,12 @@ class PageCluster:
         if isinstance(self.told_acls, ReplicationError):
             raise self.told_acls
         return self.told_acls
+
+    def groups(self) -> list[GroupDescription]:
+        self.asked_groups += 1
+        if isinstance(self.told_groups, ReplicationError):
+            raise self.told_groups
+        return self.told_groups
 
     def metadata_since(self, before: Metadata | None) -> Metadata:
         with self.changed:

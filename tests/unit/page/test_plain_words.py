@@ -7,14 +7,21 @@ from typing import get_args
 
 import pytest
 
+from spark_replication.client.asking.groups import GroupState
 from spark_replication.core.law.election import Reason
 from spark_replication.model import How
 from spark_replication.page.document import FOLDER
 from spark_replication.view.conditions import WORDS
+from spark_replication.view.groups import STATES
 
 
 def test_conditions_are_called_as_everywhere_and_in_that_order() -> None:
     assert list(words_of("CONDITIONS").items()) == list(WORDS.items())
+
+
+def test_states_of_groups_are_called_as_everywhere() -> None:
+    assert words_of("GROUP_STATES") == STATES
+    assert sorted(STATES) == sorted(get_args(GroupState))
 
 
 @pytest.mark.parametrize(("table", "names"), [("WAITS", get_args(Reason)), ("CHOSEN", get_args(How))])

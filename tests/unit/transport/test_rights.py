@@ -154,3 +154,10 @@ def test_of_the_refusals_of_a_stream_the_first_is_in_the_audit_log(caplog: pytes
         "write",
         "stock",
     )
+
+
+def test_everybody_may_find_coordinators_and_nobody_but_who_may_reads_their_log() -> None:
+    acls = Acls("deny alice describe topic __groups")
+    acls.rights.require(caller(ALICE), [Need("describe", "__groups")])
+    for need in (Need("read", "__groups"), Need("describe", "orders")):
+        assert not acls.rights.allow(caller(ALICE), need)

@@ -15,13 +15,16 @@ from spark_replication.admin.notebook.connected import ConnectedCluster, connect
 from spark_replication.admin.notebook.frames import (
     BROKER_COLUMNS,
     EVENT_COLUMNS,
+    GROUP_COLUMNS,
     LAG_COLUMNS,
     PARTITION_COLUMNS,
+    POSITION_COLUMNS,
     TOPIC_COLUMNS,
 )
 from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize, ReplicaSizes
+from spark_replication.messages.groups import DescribedGroup, DescribedPosition
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.admin.notebook.described import event
 from tests.unit.client.fake_cluster import SCHEMA, FakeCluster
@@ -40,7 +43,8 @@ MODULES = """
 import sys
 import spark_replication as sr
 with sr.connect("{bootstrap}") as cluster:
-    cluster.partitions(), cluster.brokers(), cluster.topics(), cluster.events(), cluster.lag(), cluster._repr_html_()
+    cluster.partitions(), cluster.brokers(), cluster.topics(), cluster.events(), cluster.lag(), cluster.groups()
+    cluster.positions(), cluster._repr_html_()
     cluster.plan(over=[1, 2]), cluster.timeline("orders"), cluster.grid()
 print(*sorted({{name.partition(".")[0] for name in sys.modules}}))
 """
@@ -73,6 +77,27 @@ def test_tables_have_their_columns(cluster: FakeCluster, connected: ConnectedClu
         "ms": 40,
         "in_sync": True,
     }
+
+
+def test_groups_are_tables_of_what_each_has_read(cluster: FakeCluster, connected: ConnectedCluster) -> None:
+    cluster.create("small")
+    cluster.log("small").append(pa.record_batch([[1, 2, 3]], schema=SCHEMA), BatchMetadata(producer=9, sequence=0))
+    of: dict[str, Any] = {"topic": "small", "partition": 0, "topic_id": "id-small"}
+    size = ReplicaSize(**of, leads=True, bytes=9, high_watermark=3, log_end=3)
+    cluster.sizes[1] = ReplicaSizes(replicas=(size,))
+    assert [*connected.groups().columns] == GROUP_COLUMNS.names
+    for name, offset in (("etl", 1), ("audit", 3)):
+        at = DescribedPosition(**of, offset=offset, last_epoch=0, committed_ms=1_000)
+        cluster.groups.add(DescribedGroup(group=name, epoch=1, members=(), positions=(at,)))
+    groups = connected.groups()
+    assert [*zip(groups.group, groups.records, strict=True)] == [("audit", 0), ("etl", 2)]
+    found = connected.positions(["etl"])
+    assert [*found.columns] == POSITION_COLUMNS.names
+    assert [*zip(found.group, found.offset, found.end, found.records, strict=True)] == [("etl", 1, 3, 2)]
+    assert [*connected.positions().group] == ["audit", "etl"]
+    assert connected.positions(["nobody"]).empty
+    with pytest.raises(InvalidRequest, match="groups='etl': name them in a list, as in \\[\"etl\"\\]"):
+        connected.positions("etl")
 
 
 def test_a_topic_is_a_table(cluster: FakeCluster, connected: ConnectedCluster) -> None:

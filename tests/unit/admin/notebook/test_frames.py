@@ -11,19 +11,25 @@ import pytest
 from spark_replication.admin.notebook.frames import (
     BROKER_COLUMNS,
     EVENT_COLUMNS,
+    GROUP_COLUMNS,
     LAG_COLUMNS,
     PARTITION_COLUMNS,
+    POSITION_COLUMNS,
     TOPIC_COLUMNS,
     broker_frame,
     event_frame,
+    group_frame,
     lag_frame,
     partition_frame,
+    position_frame,
     topic_frame,
 )
 from spark_replication.client.asking.descriptions import BrokerDescription, ClusterDescription
 from spark_replication.client.asking.replica_sizes import ReplicaDescription
 from spark_replication.messages.descriptions import FollowerLag
+from spark_replication.model import TopicPartition
 from tests.unit.admin.notebook.described import event, least_cpu_s, partition, topic
+from tests.unit.view.described_groups import group, member, position
 
 MANY = 10_000
 WELL_UNDER_A_SECOND_S = 0.5
@@ -52,7 +58,8 @@ def test_partitions_have_the_mirrors_columns_and_a_condition() -> None:
 
 
 def test_every_column_says_what_it_means() -> None:
-    for schema in (PARTITION_COLUMNS, BROKER_COLUMNS, TOPIC_COLUMNS, EVENT_COLUMNS, LAG_COLUMNS):
+    own = (LAG_COLUMNS, GROUP_COLUMNS, POSITION_COLUMNS)
+    for schema in (PARTITION_COLUMNS, BROKER_COLUMNS, TOPIC_COLUMNS, EVENT_COLUMNS, *own):
         assert all(field.metadata[b"comment"] for field in schema)
 
 
@@ -146,6 +153,40 @@ def test_each_follower_has_a_lag_or_none_that_is_known() -> None:
     assert str(frame.to_pandas().records.dtype) == "Int64"
 
 
+READ = group(
+    "etl",
+    position("orders", 0, 9, 10, member="id-a", committed_ms=1_001),
+    position("orders", 1, None, 5),
+    position("orders", 2, 9, None, committed_ms=1_000),
+    members=(member("a", TopicPartition("orders", 0)),),
+    state="moving",
+)
+
+
+def test_a_group_says_how_far_it_is_behind_and_of_how_much_nobody_knows_it() -> None:
+    frame = group_frame([READ, group("new")])
+    assert [tuple(row.values())[:6] for row in frame.to_arrow().to_pylist()] == [
+        ("etl", "moving", 1, 3, 6, 1),
+        ("new", "empty", 0, 0, 0, 0),
+    ]
+    shown = frame.to_pandas()
+    assert shown.committed_at[0].isoformat() == "1970-01-01T00:00:01.001000+00:00"
+    assert [*shown.committed_at.isna()] == [False, True]
+    assert str(shown.committed_at.dtype) == "datetime64[ns, UTC]"
+
+
+def test_each_position_says_who_reads_on_from_there() -> None:
+    frame = position_frame([READ])
+    rows = [tuple(row.values())[:8] for row in frame.to_arrow().to_pylist()]
+    assert rows == [
+        ("etl", "orders", 0, "a", "here", 9, 10, 1),
+        ("etl", "orders", 1, None, None, None, 5, 5),
+        ("etl", "orders", 2, None, None, 9, None, None),
+    ]
+    assert [*frame.to_pandas().committed_at.isna()] == [False, True, False]
+    assert frame.to_arrow().schema == POSITION_COLUMNS
+
+
 @pytest.mark.parametrize(
     ("frame", "schema"),
     [
@@ -153,6 +194,8 @@ def test_each_follower_has_a_lag_or_none_that_is_known() -> None:
         (topic_frame([]), TOPIC_COLUMNS),
         (event_frame([]), EVENT_COLUMNS),
         (lag_frame([], []), LAG_COLUMNS),
+        (group_frame([]), GROUP_COLUMNS),
+        (position_frame([]), POSITION_COLUMNS),
     ],
 )
 def test_nothing_has_the_same_columns(frame: Any, schema: pa.Schema) -> None:
