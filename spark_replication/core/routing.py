@@ -51,6 +51,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         found = self.topics.get(name)
         if found is None or name in self.missing:
             raise UnknownTopicOrPartition(f"nobody knows a topic {name!r}: check its name, or create it")
+        if not found.numbers:  # whoever went by that would read nothing, and never ask again
+            raise UnknownTopicOrPartition(f"topic {name} has no partitions yet: retry")
         return found
 
     def route(self, topic: str, partition: int) -> Route:
@@ -109,10 +111,7 @@ def partition_of(topic: TopicMetadata, key: bytes) -> int:
     """The partition of this key, for as long as the topic keeps its partitions. They are those that a broker tells of,
     so all that were ever alive. The hash is CRC-32, as Spark's crc32() computes it, so that a job finds the same
     partition without a call to here."""
-    numbers = topic.numbers
-    if not numbers:
-        raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
-    return partition_of_key(numbers, key)
+    return partition_of_key(topic.numbers, key)
 
 
 def partition_of_key(numbers: Sequence[int], key: bytes) -> int:

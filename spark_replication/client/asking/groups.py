@@ -211,7 +211,7 @@ def _told(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> 
 
 
 def _metadata_seen(routes: Routes, topics: Collection[str], deadline: Deadline) -> Metadata:
-    """Of those of these topics that the asker may see."""
+    """What is known of these topics, without those that the asker may not see."""
     try:
         return routes.metadata(tuple(sorted(topics)), deadline)
     except TopicAuthorizationFailed:
@@ -220,7 +220,7 @@ def _metadata_seen(routes: Routes, topics: Collection[str], deadline: Deadline) 
 
 
 def _topics(group: DescribedGroup) -> set[str]:
-    """Those that its members read, or that it has committed in."""
+    """The topics that its members read, or that it has committed in."""
     read = {topic for member in group.members for topic in member.introduction.topics}
     return read.union(position.topic for position in group.positions)
 

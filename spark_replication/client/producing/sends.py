@@ -18,7 +18,7 @@ from spark_replication.core.routing import partition_of
 from spark_replication.engine.client.numbers import Identity, number_within
 from spark_replication.engine.client.sending import Ack, SenderSettings
 from spark_replication.engine.client.window import Promise
-from spark_replication.errors import InvalidRequest, RequestTimedOut, SchemaMismatch, UnknownTopicOrPartition
+from spark_replication.errors import InvalidRequest, RequestTimedOut, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.model import NUMBER_MAX, TopicPartition
 from spark_replication.storage.format.batches import in_a_version, topic_schema
@@ -145,11 +145,8 @@ def _by_columns(topic: TopicMetadata, rows: pa.RecordBatch, columns: Sequence[st
     for name in columns:
         if name not in names:
             raise InvalidRequest(f"key={name!r} is no column of {topic.name}: it has {', '.join(names)}")
-    partitions = topic.numbers
-    if not partitions:
-        raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
     try:
-        return list(Placing(topic.name, partitions, columns, 0).parts(rows, rows))
+        return list(Placing(topic.name, topic.numbers, columns, 0).parts(rows, rows))
     except pa.ArrowException as error:
         raise InvalidRequest(f"rows of {topic.name} cannot be placed by {', '.join(columns)}: {error}") from error
 

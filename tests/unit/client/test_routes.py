@@ -296,6 +296,15 @@ def test_a_topic_that_a_broker_hears_of_late_is_waited_for(cluster: FakeCluster)
     assert found == ["late"]
 
 
+def test_a_topic_that_has_no_partitions_yet_is_asked_for_until_it_has(cluster: FakeCluster) -> None:
+    cluster.create("young", 0)
+    routes = Routes(cluster.bootstrap)
+    with pytest.raises(UnknownTopicOrPartition, match="no partitions yet: retry"):
+        routes.topic("young", soon())
+    cluster.create("young", 2)
+    assert routes.topic("young", soon()).numbers == (0, 1)
+
+
 def test_a_topic_that_no_broker_has_heard_of_is_asked_of_the_controller(cluster: FakeCluster) -> None:
     late = cluster.brokers[2]
     late.frozen_metadata = msgspec.structs.replace(cluster.metadata(None), brokers={2: late.registration})
