@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from spark_replication.client.asking.groups import coordinator_of
-from spark_replication.client.finding.connecting import opened
+from spark_replication.client.finding.connecting import Opened, opened
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.core.routing import Route
@@ -96,14 +96,7 @@ class CoordinatorLink:
         """On a thread of its own."""
         try:
             route = coordinator_of(self._routes, self._membership.group, Deadline(FIND_MS))
-            found = opened(
-                route.host,
-                route.replication_port,
-                self._routes.security,
-                joins=True,
-                frame_bytes_max=ANSWER_BYTES_MAX,
-            )
-            found.channel.setblocking(False)
+            found = self._opened(route)
         except (OSError, ReplicationError) as error:
             self._loop.post(partial(self._not_connected, error))
         except BaseException as error:
@@ -111,6 +104,21 @@ class CoordinatorLink:
             raise
         else:
             self._loop.post(partial(self._connected, route, found.channel, found.receiver))
+
+    def _opened(self, route: Route) -> Opened:
+        try:
+            found = opened(
+                route.host,
+                route.replication_port,
+                self._routes.security,
+                joins=True,
+                frame_bytes_max=ANSWER_BYTES_MAX,
+            )
+        except (OSError, ReplicationError):
+            self._routes.stale(route)  # whoever does not let anybody in may be stopped, or gone
+            raise
+        found.channel.setblocking(False)
+        return found
 
     def _not_connected(self, error: OSError | ReplicationError) -> None:
         log.info("nobody coordinates group %s at present: %s", self._membership.group, error)
@@ -148,7 +156,7 @@ class CoordinatorLink:
                     case GroupNewsFrame():
                         self._membership.news(frame.news)
                     case ThrottledFrame():
-                        pass  # its answers come once that is over
+                        self._membership.held_back(time.monotonic() + frame.ms / 1_000)
                     case ErrorFrame():
                         raise error_of(frame.error, frame.message)
                     case _:
@@ -168,7 +176,7 @@ class CoordinatorLink:
         connection.outbox.flush()
         if has_lost:
             self._routes.stale(connection.route)
-            raise BrokerNotAvailable("another broker coordinates the group")
+            raise BrokerNotAvailable("another broker coordinates the group, or this one does not answer")
         return due_s
 
     def ended(self, connection: CoordinatorConnection, error: OSError | ReplicationError) -> None:

@@ -9,7 +9,11 @@
 | what it hands over is done with, and     | it does not hold that any longer, and says so                             |
 | committed                                |                                                                           |
 | a batch is done with                     | its end is committed, together with others, one commit at a time          |
-| no answer for a third of its session     | a beat                                                                    |
+| it has said nothing for a third of its   | a beat                                                                    |
+| session                                  |                                                                           |
+| no answer for half of its session        | the coordinator may be stopped, or its host gone: who coordinates now is  |
+|                                          | looked for, before whoever that is gives its partitions to others         |
+| what it asks is held back by a quota     | it waits for so much longer                                               |
 | refused: it is no member                 | it holds nothing, and joins again: others read what it has not committed  |
 | refused: others coordinate               | the connection is given up, and who coordinates is looked for             |
 | refused otherwise, and it may be retried | it waits a little, and goes on                                            |
@@ -21,6 +25,7 @@ Sans-IO: a driver calls what happened, and then does what `frames` and `reads` s
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -49,6 +54,7 @@ from spark_replication.messages.groups import (
 from spark_replication.model import Offset, TopicPartition
 
 BEATS_PER_SESSION = 3
+ANSWERS_PER_SESSION = 2
 
 
 class BeginReading(NamedTuple):
@@ -95,6 +101,8 @@ class Membership:
         self._is_connected = False
         self._number = 0
         self._asked: dict[int, GroupRequest] = {}
+        #: None of these was answered since then.
+        self._unanswered_since_s = now_s
         self._says_holdings = False  # what it holds is another than it said
         self._beat_s = now_s
         self._failures = 0
@@ -172,7 +180,7 @@ class Membership:
         self._is_connected, self._asked = True, {}
         self.has_lost_coordinator = False
         self._says_holdings = True
-        self._beat_s = now_s
+        self._beat_s = self._unanswered_since_s = now_s
 
     def disconnected(self, now_s: float) -> None:
         self._is_connected, self._asked = False, {}
@@ -187,6 +195,7 @@ class Membership:
         asked = self._asked.pop(number, None)
         if asked is None:
             return
+        self._unanswered_since_s = max(self._unanswered_since_s, now_s)
         if isinstance(told, GroupRefusal):
             self._refused(asked, error_of(told.error, told.message), now_s)
             return
@@ -203,6 +212,10 @@ class Membership:
                 self.is_over = True
             case Beaten():
                 pass
+
+    def held_back(self, until_s: float) -> None:
+        """The coordinator takes nothing before, and says so."""
+        self._unanswered_since_s = max(self._unanswered_since_s, until_s)
 
     def _committed(self, asked: CommitPositions, refused: set[TopicPartition]) -> None:
         for each in asked.positions:
@@ -278,6 +291,8 @@ class Membership:
 
     def frames(self, now_s: float) -> list[GroupFrame]:
         """What to send at present."""
+        if self._asked and now_s >= self._answer_due_s:
+            self.has_lost_coordinator = True
         if not self._is_connected or self.has_lost_coordinator or self.is_over or now_s < self._pause_until_s:
             return []
         found: list[GroupFrame] = []
@@ -285,30 +300,35 @@ class Membership:
             if self._is_leaving:
                 self.is_over = True
             elif not self._awaits(JoinGroup):
-                found.append(
-                    self._frame(JoinGroup(group=self.group, member=self.member, introduction=self._introduction))
-                )
+                joins = JoinGroup(group=self.group, member=self.member, introduction=self._introduction)
+                found.append(self._frame(joins, now_s))
             return found
         if self._is_due_to_commit(now_s):
-            found.append(self._frame(self._commit(self.epoch)))
+            found.append(self._frame(self._commit(self.epoch), now_s))
         if self._is_leaving and not self._to_commit and not self._awaits(LeaveGroup):
-            found.append(self._frame(LeaveGroup(group=self.group, member=self.member, epoch=self.epoch)))
+            found.append(self._frame(LeaveGroup(group=self.group, member=self.member, epoch=self.epoch), now_s))
         elif self._is_due_to_beat(now_s):
-            found.append(self._frame(self._beat(self.epoch, now_s)))
+            found.append(self._frame(self._beat(self.epoch, now_s), now_s))
         return found
 
     def due_s(self, now_s: float) -> float:
         """When to look again, if nothing happens until then."""
         if now_s < self._pause_until_s:
             return self._pause_until_s
-        due_s = self._beat_s + self._beat_interval_s
+        dues = [self._answer_due_s] if self._asked else []
+        if self.epoch is not None and not self._awaits(Beat):
+            dues.append(self._beat_s + self._beat_interval_s)
         if self._to_commit and not self._awaits(CommitPositions):
-            due_s = min(due_s, self._commit_due_s)
-        return due_s
+            dues.append(self._commit_due_s)
+        return min(dues, default=math.inf)
 
     @property
     def _beat_interval_s(self) -> float:
         return self._introduction.session_ms / 1000 / BEATS_PER_SESSION
+
+    @property
+    def _answer_due_s(self) -> float:
+        return self._unanswered_since_s + self._introduction.session_ms / 1000 / ANSWERS_PER_SESSION
 
     @property
     def _commit_due_s(self) -> float:
@@ -344,7 +364,9 @@ class Membership:
     def _awaits(self, kind: type[GroupRequest]) -> bool:
         return any(isinstance(asked, kind) for asked in self._asked.values())
 
-    def _frame(self, asked: GroupRequest) -> GroupFrame:
+    def _frame(self, asked: GroupRequest, now_s: float) -> GroupFrame:
         self._number += 1
+        if not self._asked:
+            self._unanswered_since_s = max(self._unanswered_since_s, now_s)
         self._asked[self._number] = asked
         return GroupFrame(number=self._number, asked=asked)

@@ -338,3 +338,30 @@ def test_a_group_survives_its_coordinator(cluster: sr.LocalCluster, topic: str) 
             cluster.wait_healthy()
     count = len(acknowledged)
     assert_all_given(cluster, topic, count, [number for worker in workers for number in worker.given])
+
+
+def test_a_group_goes_on_without_a_coordinator_that_answers_nothing(cluster: sr.LocalCluster, topic: str) -> None:
+    """It is stopped: its connections stay. Nobody leaves the group for that, or reads anything again."""
+    with ExitStack() as stack:
+        acknowledged = stack.enter_context(load(cluster, topic))
+        workers = [stack.enter_context(closing(Worker(cluster, topic, topic))) for _ in range(2)]
+        eventually(lambda: all(len(worker.given) > 50 for worker in workers), "both read")
+        pid = coordinator_pid(cluster, topic)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: coordinator_pid(cluster, topic) != pid, "another coordinates")
+            read_on(workers, len(acknowledged))
+            before = len(acknowledged)
+            eventually(lambda: done_with(cluster, topic) >= before, "what was read since is committed")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        cluster.wait_healthy()
+        given = [number for worker in workers for number in worker.given]
+        assert len(given) == len({*given}), "some was read again"
+    count = len(acknowledged)
+    assert_all_given(cluster, topic, count, [number for worker in workers for number in worker.given])
+
+
+def done_with(cluster: sr.LocalCluster, group: str) -> int:
+    """So many records are committed."""
+    return sum(each.offset or 0 for found in cluster.admin.groups([group]) for each in found.partitions)

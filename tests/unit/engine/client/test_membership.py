@@ -6,7 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from spark_replication.engine.client.membership import BEATS_PER_SESSION, BeginReading, EndReading, Membership
+from spark_replication.engine.client.membership import (
+    ANSWERS_PER_SESSION,
+    BEATS_PER_SESSION,
+    BeginReading,
+    EndReading,
+    Membership,
+)
 from spark_replication.errors import (
     FencedMemberEpoch,
     GroupAuthorizationFailed,
@@ -38,6 +44,7 @@ from spark_replication.model import TopicPartition
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 X = Introduction(topics=("a",), host="h", name="x", session_ms=6_000)
 BEAT_S = 6.0 / BEATS_PER_SESSION
+ANSWER_S = 6.0 / ANSWERS_PER_SESSION
 COMMIT_S = 0.5
 
 Asked = TypeVar("Asked", bound=GroupRequest)
@@ -56,6 +63,16 @@ class MembershipStory:
         (asked,) = self.says()
         assert isinstance(asked, kind), asked
         return self.frames[0], asked
+
+    def frame_of(self, kind: type[Asked]) -> tuple[GroupFrame, GroupRequest]:
+        """What it says of this kind, among other things."""
+        self.says()
+        return next((frame, frame.asked) for frame in self.frames if isinstance(frame.asked, kind))
+
+    def keeps_coordinator(self) -> bool:
+        """Whether it does, having looked at what there is to say."""
+        self.says()
+        return not self.member.has_lost_coordinator
 
     def hears(self, frame: GroupFrame, told: GroupAnswer | type[ReplicationError]) -> None:
         if isinstance(told, type):
@@ -142,8 +159,56 @@ def test_it_beats_as_often_as_its_session_asks_for(story: MembershipStory) -> No
     assert (beat.held, beat.heard) == (None, 5)
     story.later(BEAT_S)
     assert story.says() == [], "the one before is not answered"
+    assert story.member.due_s(story.now_s) > story.now_s, "so there is nothing to do at present"
     story.hears(frame, Beaten())
     story.says_one(Beat)
+
+
+# Who does not answer
+
+
+def test_who_does_not_answer_for_half_a_session_is_coordinator_no_longer(story: MembershipStory) -> None:
+    story.member.connected(story.now_s)
+    story.says_one(JoinGroup)
+    assert story.member.due_s(story.now_s) == story.now_s + ANSWER_S
+    story.later(ANSWER_S - 0.01)
+    assert story.keeps_coordinator()
+    story.later(0.01)
+    assert not story.keeps_coordinator()
+    story.member.disconnected(story.now_s)
+    story.later(1).member.connected(story.now_s)
+    story.says_one(JoinGroup)
+    assert story.keeps_coordinator()
+
+
+def test_each_answer_gives_the_others_as_long_again(story: MembershipStory) -> None:
+    story.joined(A0)
+    story.processed(10)
+    frame, _ = story.later(BEAT_S).frame_of(Beat)
+    story.later(ANSWER_S - 0.01)
+    story.hears(frame, Beaten())
+    story.later(ANSWER_S - 0.01)
+    assert story.keeps_coordinator()
+    story.later(0.01)
+    assert not story.keeps_coordinator(), "the commit is not answered"
+
+
+def test_who_was_asked_nothing_need_not_answer(story: MembershipStory) -> None:
+    story.joined(A0)
+    frame, _ = story.later(10 * ANSWER_S).says_one(Beat)
+    assert story.keeps_coordinator()
+    assert story.member.due_s(story.now_s) == story.now_s + ANSWER_S
+    story.hears(frame, Beaten())
+
+
+def test_what_a_quota_holds_back_may_take_so_much_longer(story: MembershipStory) -> None:
+    story.joined(A0)
+    story.later(BEAT_S).says_one(Beat)
+    story.member.held_back(story.now_s + 60)
+    story.later(60 + ANSWER_S - 0.01)
+    assert story.keeps_coordinator()
+    story.later(0.01)
+    assert not story.keeps_coordinator()
 
 
 def test_over_another_connection_it_says_what_it_holds(story: MembershipStory) -> None:
