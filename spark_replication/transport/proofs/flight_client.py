@@ -22,6 +22,7 @@ from pyarrow import flight
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
+    ClientClosed,
     InvalidRequest,
     ReplicationError,
     UnsupportedVersion,
@@ -137,22 +138,28 @@ class KnownClient:
         self._certificates = certificates
         self._shown = _Shown()
         self._dialled_with: object = None
-        self._client = self._dialled()
+        #: None: it is closed.
+        self._client: flight.FlightClient | None = self._dialled()
 
     def _dialled(self) -> flight.FlightClient:
         """Dial with the certificates of now. Streams over the client of before go on."""
         if self._certificates is not None:
             self._dialled_with = self._certificates.now()
-        self._client = self._dial([self._shown])
-        return self._client
+        return self._dial([self._shown])
 
     @property
     def _current(self) -> flight.FlightClient:
-        is_as_it_was = self._certificates is None or self._certificates.now() is self._dialled_with
-        return self._client if is_as_it_was else self._dialled()
+        client = self._client
+        if client is None:
+            raise ClientClosed(f"the client of {self._address} is closed: open another")
+        if self._certificates is not None and self._certificates.now() is not self._dialled_with:
+            self._client = client = self._dialled()
+        return client
 
     def close(self) -> None:
-        self._client.close()
+        """Begin no call any more. One that is under way ends as it would have, and then lets go of the connection:
+        FlightClient.close frees what a call on another thread goes by, which ends the process."""
+        self._client = None
 
     def __enter__(self) -> KnownClient:
         return self

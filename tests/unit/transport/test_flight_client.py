@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,20 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
+from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, ClientClosed
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.introducing import Admission, Challenge
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.transport.flight.actions import ActionServer, call, handled
 from spark_replication.transport.proofs import flight_client, tickets
-from spark_replication.transport.proofs.flight_client import Held, Purse
+from spark_replication.transport.proofs.flight_client import Held, KnownClient, Purse
 from spark_replication.transport.proofs.token import Token
 from spark_replication.transport.security.certificates import Certificate
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.security.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
+from tests.waiting import eventually
 
 TIMEOUT_MS = 10_000
 
@@ -54,6 +57,29 @@ def servers() -> Iterator[list[Any]]:
     yield started
     for server in started:
         threading.Thread(target=server.shutdown, daemon=True).start()
+
+
+class Waiting(ActionServer):
+    """Answers once it may."""
+
+    def __init__(self) -> None:
+        self.came, self.may_answer = threading.Event(), threading.Event()
+        super().__init__("127.0.0.1", [handled(INIT_PRODUCER, self._answer)], rights=Rights(NO_SECURITY), port=0)
+
+    def _answer(self, _asked: InitProducer) -> ProducerId:
+        self.came.set()
+        assert self.may_answer.wait(TIMEOUT_MS / 1000)
+        return ProducerId(producer=7)
+
+
+class Dialled(flight.FlightClient):  # type: ignore[misc]  # pyarrow has no types
+    """Notes that it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
 
 
 class Overhears(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -230,3 +256,32 @@ def test_an_answer_of_several_messages_is_none(security: Security, servers: list
     servers.append(found := Twice())
     with security.client(f"127.0.0.1:{found.port}") as client, pytest.raises(BrokerNotAvailable, match="2 messages"):
         ask(client)
+
+
+def test_closing_leaves_a_call_alone_that_is_under_way_and_lets_no_other_begin(servers: list[Any]) -> None:
+    """pyarrow frees what a call goes by, so a close on another thread ended the process in some of a thousand cases."""
+    servers.append(server := Waiting())
+    dialled: list[weakref.ref[Dialled]] = []
+
+    def dial(middleware: Sequence[flight.ClientMiddlewareFactory]) -> Dialled:
+        found = Dialled(f"grpc://127.0.0.1:{server.port}", middleware=[*middleware])
+        dialled.append(weakref.ref(found))
+        return found
+
+    client = KnownClient(f"127.0.0.1:{server.port}", dial, identity=None, certificates=None)
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask, client)
+        assert server.came.wait(TIMEOUT_MS / 1000)
+        client.close()
+        (under_way,) = dialled
+        found = under_way()
+        assert found is not None
+        assert not found.is_closed
+        del found
+        for call_again in (ask, lambda closed: closed.do_get(flight.Ticket(b""))):
+            with pytest.raises(ClientClosed, match="open another"):
+                call_again(client)
+        server.may_answer.set()
+        assert answer.result(TIMEOUT_MS / 1000) == 7
+    eventually(lambda: under_way() is None, "the last call lets go of the connection")
+    client.close()
