@@ -25,20 +25,18 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from starlette.datastructures import QueryParams
 
-from spark_replication.client.reading.bounds import EVERYTHING, both, bounds
+from spark_replication.client.reading.bounds import EVERYTHING
 from spark_replication.client.reading.log_batch import METADATA, LogBatch, metadata_of
 from spark_replication.client.reading.reader import Reader
 from spark_replication.client.reading.row_conditions import ConditionText, condition_text
-from spark_replication.client.reading.selection import BOUNDING, row_expression
+from spark_replication.client.reading.selection import parted
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest, LeaderNotAvailable, OffsetOutOfRange, UnknownTopicOrPartition
 from spark_replication.messages.ranges import FoundRange, WantedRange
@@ -174,19 +172,9 @@ class _Sieve:
         more = [column for column in looked_at if column in own.names and column not in names]
         #: What is read: those that are shown come first. None: all of them.
         self.columns = None if len(names) == len(own) and not asked.columns else (*names, *more)
-        self.within, left = EVERYTHING, []
-        for column, comparison, value in where:
-            field = _field(own, column)
-            taken = None
-            if column not in own.names and comparison in BOUNDING:
-                taken = bounds(column, BOUNDING[comparison], value)
-            if taken is None:
-                left.append(row_expression(field, comparison, value))
-            else:
-                self.within = both(self.within, taken)
+        self.within, self._filter = parted(own, ((_field(own, column), *rest) for column, *rest in where), EVERYTHING)
         self._looked_at = looked_at
         self._own = own
-        self._filter: pc.Expression | None = reduce(lambda one, other: one & other, left) if left else None
 
     @property
     def takes_all(self) -> bool:

@@ -6,7 +6,7 @@ for; a batch that came all the same is held against all that was asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any, NamedTuple
@@ -80,16 +80,8 @@ class Selection(NamedTuple):
 def selection(topic: str, own: pa.Schema, asked: RowsAsked) -> Selection:
     """Raises InvalidRequest if the topic has no such column, or a condition compares one with what it never is."""
     schema = schema_of(topic, own, asked)
-    within, left = asked.within, []
-    for column, comparison, value in asked.where:
-        field = field_of(topic, own, column)
-        taken = None
-        if column not in own.names and comparison in BOUNDING:
-            taken = bounds(column, BOUNDING[comparison], value)
-        if taken is None:
-            left.append(row_expression(field, comparison, value))
-        else:
-            within = both(within, taken)
+    where = ((field_of(topic, own, column), *rest) for column, *rest in asked.where)
+    within, left = parted(own, where, asked.within)
     looked_at = {column for column, *_ in asked.where} | set(schema.names)
     read = [name for name in own.names if name in looked_at]
     return Selection(
@@ -97,8 +89,25 @@ def selection(topic: str, own: pa.Schema, asked: RowsAsked) -> Selection:
         read=tuple(read or own.names[:1]),  # else nobody says how many rows there are
         told=frozenset(looked_at.difference(own.names)),
         bounds=within,
-        filter=reduce(lambda one, other: one & other, left) if left else None,
+        filter=left,
     )
+
+
+def parted(
+    own: pa.Schema, where: Iterable[tuple[pa.Field, str, Any]], within: Bounds
+) -> tuple[Bounds, pc.Expression | None]:
+    """Part conditions into bounds, narrower than `within`, and what is left to be looked at row by row. own: the
+    topic's columns, any of which may have the name of one of METADATA."""
+    left = []
+    for field, comparison, value in where:
+        taken = None
+        if field.name not in own.names and comparison in BOUNDING:
+            taken = bounds(field.name, BOUNDING[comparison], value)
+        if taken is None:
+            left.append(row_expression(field, comparison, value))
+        else:
+            within = both(within, taken)
+    return within, reduce(lambda one, other: one & other, left) if left else None
 
 
 def schema_of(topic: str, own: pa.Schema, asked: RowsAsked) -> pa.Schema:
