@@ -56,7 +56,8 @@ def _lags(groups: Iterable[GroupDescription]) -> Iterable[TopicLag]:
 
 
 def gauges(name: str, meaning: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
-    """The names of groups and topics have no character that has to be escaped."""
+    """As live.exposition writes them, which takes a library that comes with a server alone. The names of groups and
+    topics have no character that has to be escaped."""
     lines = [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} gauge"]
     for of, value in values.items():
         named = ",".join(f'{label}="{each}"' for label, each in zip(labels, of, strict=True))

@@ -63,7 +63,7 @@ def test_the_loop_goes_on_while_it_waits(cluster: FakeCluster) -> None:
 def test_a_wait_that_was_cancelled_loses_nothing(cluster: FakeCluster) -> None:
     async def story(consumer: AsyncConsumer) -> None:
         given_up = asyncio.create_task(consumer.poll(None))
-        await asyncio.sleep(0.1)
+        await eventually_here(lambda: consumer.assignment, "it reads, and waits for what comes")
         given_up.cancel()
         await asyncio.to_thread(write, cluster, 1)
         taken: list[LogBatch] = []
