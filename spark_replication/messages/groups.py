@@ -92,13 +92,15 @@ class Beat(Part, frozen=True, kw_only=True, tag="beat", omit_defaults=True):
     held: tuple[Holding, ...] | None = None
 
 
-class CommitPositions(Part, frozen=True, kw_only=True, tag="commit"):
+class CommitPositions(Part, frozen=True, kw_only=True, tag="commit", omit_defaults=True):
     group: GroupName
     member: MemberName
     epoch: Count
     #: Rises with each commit of a member.
     sequence: Count
     positions: tuple[Commit, ...]
+    #: Whether somebody waits for it. Others are stored a little later, together.
+    is_awaited: bool = False
 
 
 class LeaveGroup(Part, frozen=True, kw_only=True, tag="leave"):

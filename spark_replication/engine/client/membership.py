@@ -104,7 +104,8 @@ class Membership:
         #: None of these was answered since then.
         self._unanswered_since_s = now_s
         self._says_holdings = False  # what it holds is another than it said
-        self._beat_s = now_s
+        #: When it last gave a sign of life.
+        self._said_s = now_s
         self._failures = 0
         self._pause_until_s = 0.0
         self._reads: list[Reading] = []
@@ -180,7 +181,7 @@ class Membership:
         self._is_connected, self._asked = True, {}
         self.has_lost_coordinator = False
         self._says_holdings = True
-        self._beat_s = self._unanswered_since_s = now_s
+        self._said_s = self._unanswered_since_s = now_s
 
     def disconnected(self, now_s: float) -> None:
         self._is_connected, self._asked = False, {}
@@ -304,7 +305,7 @@ class Membership:
                 found.append(self._frame(joins, now_s))
             return found
         if self._is_due_to_commit(now_s):
-            found.append(self._frame(self._commit(self.epoch), now_s))
+            found.append(self._frame(self._commit(self.epoch, now_s), now_s))
         if self._is_leaving and not self._to_commit and not self._awaits(LeaveGroup):
             found.append(self._frame(LeaveGroup(group=self.group, member=self.member, epoch=self.epoch), now_s))
         elif self._is_due_to_beat(now_s):
@@ -317,7 +318,7 @@ class Membership:
             return self._pause_until_s
         dues = [self._answer_due_s] if self._asked else []
         if self.epoch is not None and not self._awaits(Beat):
-            dues.append(self._beat_s + self._beat_interval_s)
+            dues.append(self._said_s + self._beat_interval_s)
         if self._to_commit and not self._awaits(CommitPositions):
             dues.append(self._commit_due_s)
         return min(dues, default=math.inf)
@@ -332,10 +333,14 @@ class Membership:
 
     @property
     def _commit_due_s(self) -> float:
-        hands_over = any(self._held[each].hands_over for each in self._to_commit if each in self._held)
-        if self._is_urgent or hands_over or self._commits_since_s is None:  # None: it was sent, and was not taken
+        if self._is_commit_awaited or self._commits_since_s is None:  # None: it was sent, and was not taken
             return 0.0
         return self._commits_since_s + self._commit_interval_s
+
+    @property
+    def _is_commit_awaited(self) -> bool:
+        """Whether somebody does: whoever called, or the member that is to have the partition."""
+        return self._is_urgent or any(self._held[each].hands_over for each in self._to_commit if each in self._held)
 
     def _is_due_to_commit(self, now_s: float) -> bool:
         return bool(self._to_commit) and not self._awaits(CommitPositions) and now_s >= self._commit_due_s
@@ -343,22 +348,24 @@ class Membership:
     def _is_due_to_beat(self, now_s: float) -> bool:
         if self._awaits(Beat):
             return False
-        return self._says_holdings or now_s >= self._beat_s + self._beat_interval_s
+        return self._says_holdings or now_s >= self._said_s + self._beat_interval_s
 
-    def _commit(self, epoch: int) -> CommitPositions:
+    def _commit(self, epoch: int, now_s: float) -> CommitPositions:
         self._sequence += 1
         self._commits_since_s = None
+        self._said_s = now_s
         return CommitPositions(
             group=self.group,
             member=self.member,
             epoch=epoch,
             sequence=self._sequence,
             positions=tuple(self._to_commit.values()),
+            is_awaited=self._is_commit_awaited,
         )
 
     def _beat(self, epoch: int, now_s: float) -> Beat:
         held = tuple(Holding(*partition) for partition in sorted(self._held)) if self._says_holdings else None
-        self._says_holdings, self._beat_s = False, now_s
+        self._says_holdings, self._said_s = False, now_s
         return Beat(group=self.group, member=self.member, epoch=epoch, heard=self._heard, held=held)
 
     def _awaits(self, kind: type[GroupRequest]) -> bool:

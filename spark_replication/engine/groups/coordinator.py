@@ -161,7 +161,7 @@ class Coordinator:
         else:
             self._log.once_committed(lambda error: link.answer(number, told if error is None else error))
             self._settle(asked.group)
-        self._log.gather()
+        self._log.gather(is_awaited=_is_awaited(asked))
 
     def _decided(self, asked: GroupRequest, link: MemberLink) -> GroupAnswer:
         match asked:
@@ -185,10 +185,7 @@ class Coordinator:
 
     def _beats(self, asked: Beat, link: MemberLink) -> Beaten:
         group = self._group(asked.group)
-        member = deciding.member_of(group, asked.member, asked.epoch)
-        session = self._sessions[asked.group, asked.member]
-        session.heard_ms = self._around.clock_ms()
-        session.deadline_ms = session.heard_ms + member.introduction.session_ms
+        session = self._heard_of(group, asked)
         is_another = session.link is not link
         session.link = link
         if asked.held is not None:
@@ -199,9 +196,19 @@ class Coordinator:
             self._unsettled.add(group.name)
         return Beaten()
 
+    def _heard_of(self, group: ConsumerGroup, asked: Beat | CommitPositions) -> MemberSession:
+        """Begin the session of the member anew. Raises UnknownMember or FencedMemberEpoch."""
+        member = deciding.member_of(group, asked.member, asked.epoch)
+        session = self._sessions[group.name, asked.member]
+        session.heard_ms = self._around.clock_ms()
+        session.deadline_ms = session.heard_ms + member.introduction.session_ms
+        return session
+
     def _commits(self, asked: CommitPositions) -> CommitTaken:
+        group = self._group(asked.group)
+        self._heard_of(group, asked)
         taken = deciding.commits(
-            self._group(asked.group),
+            group,
             asked.member,
             asked.epoch,
             asked.sequence,
@@ -410,6 +417,17 @@ class Coordinator:
                 left_ms = self._groups.by_name[group].members[name].introduction.session_ms / HUNG_UP_PARTS
                 session.deadline_ms = min(session.deadline_ms, clock_ms + left_ms)
                 self._due_ms = min(self._due_ms, session.deadline_ms)
+
+
+def _is_awaited(asked: GroupRequest) -> bool:
+    """Whether somebody waits until what follows from it is stored."""
+    match asked:
+        case CommitPositions(is_awaited=is_awaited):
+            return is_awaited
+        case Beat(held=held):
+            return held is not None
+        case JoinGroup() | LeaveGroup():
+            return True
 
 
 def _held(group: ConsumerGroup, partition: TopicPartition, epoch: int) -> HeldPartition:

@@ -111,7 +111,7 @@ class Coordinators:
         rows: GroupRows,
         load: Load,
         *,
-        soon_at: Callable[[Partition], Soon] = lambda partition: partition.post,
+        soon_at: Callable[[Partition], Soon],
         snapshot_rows_min: int = SNAPSHOT_ROWS_MIN,
     ) -> None:
         self._replicas = replicas

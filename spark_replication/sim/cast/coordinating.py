@@ -32,7 +32,14 @@ def coordinators_of(process: BrokerProcess, appended: Appended) -> Coordinators:
             for offset in range(before, replica.log.log_end):
                 appended(process, replica, offset)
 
-        return lambda call: partition.post(partial(watched, call))
+        def soon(call: Callable[[ReplicaLoop], None], in_ms: float) -> None:
+            if in_ms:
+                later = partial(partition.do, partial(watched, call))
+                process.world.after(round(in_ms), "append what nobody waits for", later, on=process)
+            else:
+                partition.post(partial(watched, call))
+
+        return soon
 
     return Coordinators(
         lambda: process.loop.replicas,

@@ -16,7 +16,9 @@ from typing import NamedTuple, TypeVar
 from spark_replication.config import Settings
 from spark_replication.engine.groups.coordinator import GroupGauges
 from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
+from spark_replication.engine.groups.group_log import Soon
 from spark_replication.engine.replica.partition import FindPartition, Partition
+from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig, RequestTimedOut
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.groups import DeleteGroup, DescribedGroups, DescribeGroups, ResetGroup
@@ -29,7 +31,7 @@ from spark_replication.transport.frames.replication_client import Address, Addre
 from spark_replication.transport.frames.replication_server import ReplicationServer
 from spark_replication.transport.security.rights import Rights
 from spark_replication.transport.sockets.aside import Aside
-from spark_replication.transport.sockets.socket_loop import SocketLoop
+from spark_replication.transport.sockets.socket_loop import SocketLoop, loop_ms
 
 __all__ = ["Address", "AddressOf", "Replication", "ReplicationClient", "ReplicationServer"]
 
@@ -85,7 +87,8 @@ class Replication:
         self.reads = Reads(loop, self._read_aside, find, schema_of, room_bytes_max=settings.flight_read_bytes_max)
         rows = StoredGroupRows(settings.batch_bytes_max)
         load = self._read_aside.do_alone
-        self._coordinators = Coordinators(served.replicas, served.known_partitions, rows, load)
+        soon_at = partial(_soon_at, loop)
+        self._coordinators = Coordinators(served.replicas, served.known_partitions, rows, load, soon_at=soon_at)
         self._server = ReplicationServer(
             host,
             loop,
@@ -184,3 +187,13 @@ class Replication:
 
     def together(self) -> AbstractContextManager[None]:
         return self._client.loop.together()
+
+
+def _soon_at(loop: SocketLoop, partition: Partition) -> Soon:
+    def soon(call: Callable[[ReplicaLoop], None], in_ms: float) -> None:
+        if in_ms:
+            loop.at(loop_ms() + in_ms, partial(partition.do, call))
+        else:
+            partition.post(call)
+
+    return soon

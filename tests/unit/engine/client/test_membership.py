@@ -64,11 +64,6 @@ class MembershipStory:
         assert isinstance(asked, kind), asked
         return self.frames[0], asked
 
-    def frame_of(self, kind: type[Asked]) -> tuple[GroupFrame, GroupRequest]:
-        """What it says of this kind, among other things."""
-        self.says()
-        return next((frame, frame.asked) for frame in self.frames if isinstance(frame.asked, kind))
-
     def keeps_coordinator(self) -> bool:
         """Whether it does, having looked at what there is to say."""
         self.says()
@@ -164,6 +159,19 @@ def test_it_beats_as_often_as_its_session_asks_for(story: MembershipStory) -> No
     story.says_one(Beat)
 
 
+def test_a_commit_is_a_sign_of_life_too(story: MembershipStory) -> None:
+    story.joined(A0)
+    story.later(BEAT_S - 0.01)
+    story.processed(10)
+    story.member.commit_now()
+    frame, _ = story.says_one(CommitPositions)
+    story.hears(frame, CommitTaken())
+    story.later(BEAT_S - 0.01)
+    assert story.says() == []
+    story.later(0.01)
+    story.says_one(Beat)
+
+
 # Who does not answer
 
 
@@ -183,8 +191,10 @@ def test_who_does_not_answer_for_half_a_session_is_coordinator_no_longer(story: 
 
 def test_each_answer_gives_the_others_as_long_again(story: MembershipStory) -> None:
     story.joined(A0)
+    frame, _ = story.later(BEAT_S).says_one(Beat)
     story.processed(10)
-    frame, _ = story.later(BEAT_S).frame_of(Beat)
+    story.member.commit_now()
+    story.says_one(CommitPositions)
     story.later(ANSWER_S - 0.01)
     story.hears(frame, Beaten())
     story.later(ANSWER_S - 0.01)
@@ -221,9 +231,9 @@ def test_over_another_connection_it_says_what_it_holds(story: MembershipStory) -
 @pytest.mark.parametrize("error", [UnknownMember, FencedMemberEpoch])
 def test_who_is_no_member_holds_nothing_and_joins_again(story: MembershipStory, error: type[ReplicationError]) -> None:
     story.joined(A0)
+    frame, _ = story.later(BEAT_S).says_one(Beat)
     story.processed(10)
-    story.later(BEAT_S)
-    story.hears(next(frame for frame in story.member.frames(story.now_s) if isinstance(frame.asked, Beat)), error)
+    story.hears(frame, error)
     assert (story.member.held, story.member.reads()) == ({}, [EndReading(A0, 2)])
     assert not story.member.owes(A0), "others read it again"
     story.says_one(JoinGroup)
@@ -274,6 +284,7 @@ def test_commits_wait_for_each_other_and_go_together(story: MembershipStory) -> 
     story.later(COMMIT_S)
     frame, commit = story.says_one(CommitPositions)
     assert (commit.sequence, {(each.partition, each.offset) for each in commit.positions}) == (1, {(0, 20), (1, 5)})
+    assert not commit.is_awaited
     story.processed(30)
     story.later(COMMIT_S)
     assert story.says() == [], "one at a time"
@@ -287,13 +298,17 @@ def test_a_commit_that_somebody_waits_for_goes_at_once(story: MembershipStory) -
     story.processed(10)
     story.member.commit_now()
     assert story.member.due_s(story.now_s) == 0
-    frame, _ = story.says_one(CommitPositions)
+    frame, commit = story.says_one(CommitPositions)
+    assert commit.is_awaited
     assert story.member.owes(A0)
     story.hears(frame, CommitTaken())
     assert (story.member.owes(A0), story.member.has_committed(A0, 2, 10)) == (False, True)
     assert not story.member.has_committed(A0, 2, 11)
     story.processed(11)
     assert story.says() == [], "nobody waits for this one"
+    story.later(COMMIT_S)
+    _, commit = story.says_one(CommitPositions)
+    assert not commit.is_awaited
 
 
 def test_a_commit_without_an_answer_is_sent_again(story: MembershipStory) -> None:
@@ -357,7 +372,8 @@ def test_what_it_hands_over_it_holds_until_it_is_done_with_and_committed(story: 
     story.hears(frame, Beaten())
     story.processed(10)
     story.member.done()
-    frame, _ = story.says_one(CommitPositions)
+    frame, commit = story.says_one(CommitPositions)
+    assert commit.is_awaited, "by who is to have the partition"
     assert story.member.held == {A0: 2, A1: 2}
     story.hears(frame, CommitTaken())
     assert story.member.held == {A1: 2}
@@ -391,7 +407,8 @@ def test_it_leaves_once_what_is_done_with_is_committed(story: MembershipStory) -
     story.processed(10)
     story.member.leave()
     assert not story.member.gives_out(A0, 2)
-    frame, _ = story.says_one(CommitPositions)
+    frame, commit = story.says_one(CommitPositions)
+    assert commit.is_awaited, "by who is to have its partitions"
     story.hears(frame, CommitTaken())
     frame, leave = story.says_one(LeaveGroup)
     assert leave == LeaveGroup(group="etl", member="x", epoch=1)

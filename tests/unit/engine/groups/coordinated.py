@@ -83,6 +83,8 @@ class CoordinatorStory:
         self.version = object()
         #: What the loop is to do soon.
         self.posted: list[Callable[[ReplicaLoop], None]] = []
+        #: What it is to do at a time.
+        self.timers: list[tuple[float, Callable[[ReplicaLoop], None]]] = []
         self.loads = 0
         self.snapshot_rows_min = snapshot_rows_min
         self.batch_bytes_max = batch_bytes_max
@@ -109,7 +111,7 @@ class CoordinatorStory:
             StoredGroupRows(self.batch_bytes_max),
             self._load,
             self,
-            self.posted.append,
+            self._soon,
             snapshot_rows_min=self.snapshot_rows_min,
         )
         return self.coordinator
@@ -122,6 +124,12 @@ class CoordinatorStory:
             then(error)
         else:
             then(found)
+
+    def _soon(self, call: Callable[[ReplicaLoop], None], in_ms: float) -> None:
+        if in_ms:
+            self.timers.append((self.time_ms + in_ms, call))
+        else:
+            self.posted.append(call)
 
     def hosts(self, topics: Iterable[str]) -> Hosts:
         return {partition: hosts for partition, hosts in self.there.items() if partition.topic in topics}
@@ -182,7 +190,14 @@ class CoordinatorStory:
         until_ms = self.time_ms + ms
         while self.time_ms < until_ms:
             self.time_ms = min(until_ms, self.time_ms + 100)
-            self.tick()
+            self.timers_ring().tick()
+        return self
+
+    def timers_ring(self) -> CoordinatorStory:
+        due = [call for due_ms, call in self.timers if due_ms <= self.time_ms]
+        self.timers = [each for each in self.timers if each[0] > self.time_ms]
+        for call in due:
+            call(self.replica)
         return self
 
     def tick(self) -> CoordinatorStory:
@@ -216,7 +231,14 @@ class MemberStory:
         )
         return self.story.asks(asked, link)
 
-    def commit(self, offset: int, partition: TopicPartition = A0, *, owner_epoch: int | None = None) -> CommitPositions:
+    def commit(
+        self,
+        offset: int,
+        partition: TopicPartition = A0,
+        *,
+        owner_epoch: int | None = None,
+        is_awaited: bool = True,
+    ) -> CommitPositions:
         self._sequence += 1
         owner_epoch = self.link.held[partition] if owner_epoch is None else owner_epoch
         commit = Commit(
@@ -228,7 +250,12 @@ class MemberStory:
             last_epoch=3,
         )
         return CommitPositions(
-            group="etl", member=self.member, epoch=self.epoch, sequence=self._sequence, positions=(commit,)
+            group="etl",
+            member=self.member,
+            epoch=self.epoch,
+            sequence=self._sequence,
+            positions=(commit,),
+            is_awaited=is_awaited,
         )
 
     def leave(self) -> LeaveGroup:

@@ -8,6 +8,7 @@ import pytest
 
 from spark_replication.core.groups.deciding import HANDOVER_MS
 from spark_replication.engine.groups.coordinator import HUNG_UP_PARTS, LATE_MS, GroupGauges
+from spark_replication.engine.groups.group_log import UNAWAITED_MS
 from spark_replication.engine.replica.waiters import Acknowledge
 from spark_replication.errors import (
     CorruptLog,
@@ -19,6 +20,7 @@ from spark_replication.errors import (
     UnknownMember,
 )
 from spark_replication.messages.groups import (
+    Beat,
     Beaten,
     CommitTaken,
     DeleteGroup,
@@ -82,6 +84,72 @@ def test_requests_that_come_together_cost_one_append(story: CoordinatorStory) ->
     found = story.log.find(end, bytes_max=1 << 20, end=story.log.log_end)
     assert found is not None
     assert (len(found.entries), found.next_offset - found.first_offset) == (ENTRY_BYTES, 2)
+
+
+def test_commits_that_nobody_waits_for_wait_a_little_for_others(story: CoordinatorStory) -> None:
+    x = story.joins()
+    end = story.log.log_end
+    first = story.ask(x.commit(10, is_awaited=False), x.link)
+    story.posts()
+    story.time_ms += UNAWAITED_MS - 1
+    second = story.ask(x.commit(20, A1, is_awaited=False), x.link)
+    beat = story.ask(Beat(group="etl", member="x", epoch=x.epoch, heard=2), x.link)
+    story.posts().timers_ring().commits()
+    assert story.log.log_end == end
+    assert not x.link.answers.keys() & {first, second, beat}
+    story.time_ms += 1
+    story.timers_ring()
+    assert story.log.log_end == end + 2
+    story.commits()
+    assert x.link.answers[first] == x.link.answers[second] == CommitTaken()
+    assert x.link.answers[beat] == Beaten()
+
+
+def test_what_somebody_waits_for_takes_along_what_nobody_does(story: CoordinatorStory) -> None:
+    x = story.joins()
+    end = story.log.log_end
+    first = story.ask(x.commit(10, is_awaited=False), x.link)
+    second = story.ask(x.commit(20, A1), x.link)
+    story.posts().commits()
+    assert story.log.log_end == end + 2
+    assert x.link.answers[first] == x.link.answers[second] == CommitTaken()
+    third = story.ask(x.commit(30, is_awaited=False), x.link)
+    story.timers_ring()
+    story.time_ms += UNAWAITED_MS - 1
+    story.timers_ring().posts()
+    assert story.log.log_end == end + 2, "the first one's timer is over"
+    story.time_ms += 1
+    story.timers_ring().commits()
+    assert x.link.answers[third] == CommitTaken()
+
+
+@pytest.mark.parametrize("which", ["joins", "leaves", "says what it holds"])
+def test_who_comes_goes_or_hands_over_waits_for_nobody(story: CoordinatorStory, which: str) -> None:
+    x = story.joins()
+    end = story.log.log_end
+    story.ask(x.commit(10, is_awaited=False), x.link)
+    match which:
+        case "joins":
+            introduction = Introduction(topics=("b",), host="h", name="y", session_ms=6_000)
+            story.ask(JoinGroup(group="etl", member="y", introduction=introduction), MemberLinkStory())
+        case "leaves":
+            story.ask(x.leave(), x.link)
+        case _:
+            story.ask(Beat(group="etl", member="x", epoch=x.epoch, heard=2, held=(Holding(*A0),)), x.link)
+    story.posts()
+    assert story.log.log_end > end
+
+
+def test_what_waited_for_others_is_lost_with_the_leadership(story: CoordinatorStory) -> None:
+    x = story.joins()
+    number = story.ask(x.commit(10, is_awaited=False), x.link)
+    story.replica.resign("the session was lost")
+    story.leads(leader_epoch=5, partition_epoch=8).commits()
+    end = story.log.log_end
+    story.time_ms += UNAWAITED_MS
+    story.timers_ring()
+    assert story.log.log_end == end
+    assert isinstance(x.link.answers[number], NotCoordinator)
 
 
 def test_rows_of_several_batches_are_answered_once_all_are_committed(tmp_path: Path) -> None:
@@ -178,6 +246,14 @@ def test_a_member_that_is_silent_for_its_session_is_out(story: CoordinatorStory)
     assert sorted(y.link.held) == [A0, A1]
     assert isinstance(x.beat(A0), UnknownMember)
     assert isinstance(story.asks(x.commit(10), x.link), UnknownMember)
+
+
+def test_who_commits_is_not_silent(story: CoordinatorStory) -> None:
+    x = story.joins()
+    story.after(SESSION_MS - 100)
+    assert story.asks(x.commit(10), x.link) == CommitTaken()
+    story.after(SESSION_MS - 100)
+    assert x.beat(says=False) == Beaten()
 
 
 def test_a_member_whose_connection_has_ended_is_out_soon_unless_it_comes_back(story: CoordinatorStory) -> None:
