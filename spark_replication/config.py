@@ -293,6 +293,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     group_connections_max: Annotated[
         Count, Meta(description="connections of members of consumer groups that a broker serves at one time")
     ] = field(name="group.connections.max", default=2_000)
+    group_retention_ms: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="so long the positions of a consumer group are kept that has no members, and commits nothing; "
+            "-1 = for ever",
+        ),
+    ] = field(name="group.retention.ms", default=30 * 24 * 3_600_000)
     flight_read_bytes_max: Annotated[
         Bytes,
         Meta(

@@ -12,6 +12,8 @@ committed. A refusal raises, and changes nothing.
 | a partition has no owner, and one is due   | PartitionsGranted                                                    |
 | commits                                    | PositionsCommitted, of what it owns and has not committed beyond     |
 | a person resets positions                  | PositionsReset, if the group has no members                          |
+| a person deletes it, or it has been of no  | GroupDeleted, if the group has no members                            |
+| use for long (core.groups.idle)            |                                                                      |
 """
 
 from __future__ import annotations
@@ -85,8 +87,9 @@ def joins(group: ConsumerGroup, name: str, introduction: Introduction) -> list[C
     return [joined]
 
 
-def leaves(group: ConsumerGroup, name: str, why: str) -> list[Change]:
-    return [MemberLeft(group=group.name, epoch=group.epoch + 1, member=name, why=why)]
+def leaves(group: ConsumerGroup, name: str, why: str, now_ms: int) -> list[Change]:
+    left_ms = max(0, now_ms)
+    return [MemberLeft(group=group.name, epoch=group.epoch + 1, member=name, why=why, left_ms=left_ms)]
 
 
 def holds(group: ConsumerGroup, name: str, epoch: int, held: Collection[TopicPartition], heard: int) -> list[Change]:

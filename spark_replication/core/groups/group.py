@@ -92,6 +92,8 @@ class MemberLeft(GroupChange, frozen=True, kw_only=True, tag="left"):
     member: str
     #: The reason, for people.
     why: str
+    #: By the coordinator's clock.
+    left_ms: TimeMs = 0
 
 
 class PartitionsGranted(GroupChange, frozen=True, kw_only=True, tag="granted"):
@@ -136,6 +138,7 @@ class GroupKept(GroupChange, frozen=True, kw_only=True, tag="kept"):
     epoch: Count
     members: tuple[KeptMember, ...]
     positions: tuple[Placed, ...]
+    left_ms: TimeMs = 0
 
 
 class SnapshotBegun(msgspec.Struct, frozen=True, kw_only=True, tag_field="change", tag="snapshot"):
@@ -171,6 +174,13 @@ class ConsumerGroup:
         self.epoch = 0
         self.members: dict[str, Member] = {}
         self.positions: dict[TopicPartition, Position] = {}
+        #: When a member has left it last; 0: none has.
+        self.left_ms: TimeMs = 0
+
+    @property
+    def used_ms(self) -> TimeMs:
+        """When it was used last, if it has no members."""
+        return max(self.left_ms, *(each.committed_ms for each in self.positions.values()), 0)
 
     def owners(self) -> Iterator[tuple[TopicPartition, str]]:
         return ((partition, name) for name, member in self.members.items() for partition in member.owned)
@@ -183,6 +193,7 @@ class ConsumerGroup:
             case MemberLeft():
                 self.epoch = change.epoch
                 self.members.pop(change.member, None)
+                self.left_ms = max(self.left_ms, change.left_ms)
             case PartitionsGranted():
                 self.epoch = change.epoch
                 granted = {TopicPartition(*each): change.epoch for each in change.partitions}
@@ -208,6 +219,7 @@ class ConsumerGroup:
                     for name, epoch, introduction, owned in change.members
                 }
                 self.positions = {each.topic_partition: each.position for each in change.positions}
+                self.left_ms = change.left_ms
             case GroupDeleted():
                 self.members, self.positions = {}, {}
 
@@ -231,7 +243,7 @@ class ConsumerGroup:
             for name, member in self.members.items()
         )
         positions = tuple(Placed(*partition, position) for partition, position in self.positions.items())
-        return GroupKept(group=self.name, epoch=self.epoch, members=members, positions=positions)
+        return GroupKept(group=self.name, epoch=self.epoch, members=members, positions=positions, left_ms=self.left_ms)
 
 
 class Groups:

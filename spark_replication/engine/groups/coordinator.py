@@ -8,6 +8,7 @@
 | what a member may hold has changed | news for it, once that is committed                                            |
 | a member's session is over         | it has left                                                                    |
 | a member's connection ends         | its session ends soon, unless it comes back                                    |
+| nobody has used a group for long   | it is forgotten (core.groups.idle)                                             |
 
 What is decided counts for the next decision at once, and for nobody else before it is committed: it is lost with the
 leadership, together with all that followed from it (engine.groups.group_log).
@@ -17,6 +18,7 @@ All is done on the broker's loop. Whoever calls a method that takes a replica ha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -32,6 +34,7 @@ from spark_replication.core.groups.group import (
     PartitionsGranted,
     PartitionsReleased,
 )
+from spark_replication.core.groups.idle import IdleGroups
 from spark_replication.core.groups.sharing import Hosts
 from spark_replication.engine.groups.group_log import SNAPSHOT_ROWS_MIN, GroupLog, Load, Soon
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
@@ -61,6 +64,8 @@ from spark_replication.ports import GroupRows
 
 LATE_MS = 1_000  # a tick that comes so late: this process was stopped, and the members were not heard
 HUNG_UP_PARTS = 4  # of a session: what is left of it once its connection has ended
+
+log = logging.getLogger(__name__)
 
 
 class MemberLink(Protocol):
@@ -115,9 +120,12 @@ class Coordinator:
         around: Around,
         soon: Soon,
         *,
+        retention_ms: int,
         snapshot_rows_min: int = SNAPSHOT_ROWS_MIN,
     ) -> None:
+        """retention_ms: so long groups are kept that nobody uses; -1: for ever."""
         self._around = around
+        self._retention_ms = retention_ms
         self._log = GroupLog(
             rows,
             load,
@@ -137,10 +145,12 @@ class Coordinator:
         self._version: object = None
         self._ticked_ms: float | None = None
         self._due_ms = 0.0  # no session ends before
+        self._idle = IdleGroups(self._retention_ms, clock_ms=self._around.clock_ms(), now_ms=self._around.now_ms())
 
     def _begin(self) -> None:
         clock_ms = self._around.clock_ms()
         self._ticked_ms, self._due_ms = clock_ms, 0.0
+        self._idle = IdleGroups(self._retention_ms, clock_ms=clock_ms, now_ms=self._around.now_ms())
         for group in self._groups.by_name.values():
             self._unsettled.add(group.name)
             for name, member in group.members.items():
@@ -225,7 +235,7 @@ class Coordinator:
         return Left()
 
     def _part_with(self, group: ConsumerGroup, name: str, why: str) -> None:
-        self._take(deciding.leaves(group, name, why))
+        self._take(deciding.leaves(group, name, why, self._around.now_ms()))
         del self._sessions[group.name, name]
 
     def _group(self, name: str) -> ConsumerGroup:
@@ -383,6 +393,9 @@ class Coordinator:
         self._note_version()
         if clock_ms >= self._due_ms:
             self._expire(clock_ms)
+        for group in self._idle.over(self._groups.by_name.values(), clock_ms=clock_ms, now_ms=self._around.now_ms()):
+            log.info("group %s is forgotten: nobody has used it for %d ms", group.name, self._retention_ms)
+            self._take(deciding.deletes(group))
         for name in sorted(self._unsettled):
             self._settle(name)
         self._log.keep(replica)

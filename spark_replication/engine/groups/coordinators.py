@@ -112,6 +112,7 @@ class Coordinators:
         load: Load,
         *,
         soon_at: Callable[[Partition], Soon],
+        retention_ms: int,
         snapshot_rows_min: int = SNAPSHOT_ROWS_MIN,
     ) -> None:
         self._replicas = replicas
@@ -119,6 +120,7 @@ class Coordinators:
         self._rows = rows
         self._load = load
         self._soon_at = soon_at
+        self._retention_ms = retention_ms
         self._snapshot_rows_min = snapshot_rows_min
         self._coordinators: dict[Partition, Coordinator] = {}
 
@@ -213,8 +215,14 @@ class Coordinators:
         found = self._coordinators.get(partition)
         if found is None:
             soon = self._soon_at(partition)
-            rows_min = self._snapshot_rows_min
-            found = Coordinator(self._rows, self._load, self._known, soon, snapshot_rows_min=rows_min)
+            found = Coordinator(
+                self._rows,
+                self._load,
+                self._known,
+                soon,
+                retention_ms=self._retention_ms,
+                snapshot_rows_min=self._snapshot_rows_min,
+            )
             self._coordinators[partition] = found
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spark_replication.core.groups.idle import FOR_EVER_MS
 from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
 from spark_replication.engine.groups.group_log import ReadRows, Soon
 from spark_replication.engine.replica.partition import Partition
@@ -52,6 +53,7 @@ def coordinators_of(process: BrokerProcess, appended: Appended) -> Coordinators:
         StoredOneByOne(),
         _load_at_once,
         soon_at=soon_at,
+        retention_ms=FOR_EVER_MS,
         snapshot_rows_min=SNAPSHOT_ROWS,
     )
 

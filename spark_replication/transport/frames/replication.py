@@ -85,10 +85,7 @@ class Replication:
         self.lane = ProducerShared(loop, self._put_aside, find, schema_of, settings, now_ms=now_ms)
         self._read_aside = Aside(loop, READ_THREADS, name="read-aside")
         self.reads = Reads(loop, self._read_aside, find, schema_of, room_bytes_max=settings.flight_read_bytes_max)
-        rows = StoredGroupRows(settings.batch_bytes_max)
-        load = self._read_aside.do_alone
-        soon_at = partial(_soon_at, loop)
-        self._coordinators = Coordinators(served.replicas, served.known_partitions, rows, load, soon_at=soon_at)
+        self._coordinators = _coordinators(served, loop, self._read_aside, settings)
         self._server = ReplicationServer(
             host,
             loop,
@@ -187,6 +184,17 @@ class Replication:
 
     def together(self) -> AbstractContextManager[None]:
         return self._client.loop.together()
+
+
+def _coordinators(served: ServedBroker, loop: SocketLoop, aside: Aside, settings: Settings) -> Coordinators:
+    return Coordinators(
+        served.replicas,
+        served.known_partitions,
+        StoredGroupRows(settings.batch_bytes_max),
+        aside.do_alone,
+        soon_at=partial(_soon_at, loop),
+        retention_ms=settings.group_retention_ms,
+    )
 
 
 def _soon_at(loop: SocketLoop, partition: Partition) -> Soon:

@@ -203,5 +203,5 @@ def test_a_group_without_members_is_deleted() -> None:
 
 def test_who_leaves_owns_nothing() -> None:
     found = owner()
-    found.apply(*deciding.leaves(found, "x", "it left"))
+    found.apply(*deciding.leaves(found, "x", "it left", 5))
     assert (found.members, found.epoch) == ({}, 3)

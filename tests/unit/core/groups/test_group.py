@@ -31,7 +31,7 @@ EVERY_ROW: list[Row] = [
     granted(2, A0, A1),
     PartitionsReleased(group="etl", epoch=3, member="x", partitions=(A1,)),
     PositionsCommitted(group="etl", positions=(Placed("a", 0, position(7, 2, 1)),)),
-    MemberLeft(group="etl", epoch=4, member="x", why="silent for 6000 ms"),
+    MemberLeft(group="etl", epoch=4, member="x", why="silent for 6000 ms", left_ms=5),
     PositionsReset(group="etl", epoch=5, positions=(Placed("a", 1, position(3, 5, 0)),), dropped=(A0,)),
     GroupDeleted(group="etl"),
     owner().kept(),
@@ -41,7 +41,9 @@ EVERY_ROW: list[Row] = [
 
 
 def known(groups: Groups) -> dict[str, Any]:
-    return {name: (group.epoch, group.members, group.positions) for name, group in groups.by_name.items()}
+    return {
+        name: (group.epoch, group.members, group.positions, group.used_ms) for name, group in groups.by_name.items()
+    }
 
 
 def after(rows: list[Row]) -> Groups:
@@ -98,7 +100,7 @@ def story(kinds: Kinds) -> list[Change]:
         elif member not in group.members:
             continue
         elif kind == "left":
-            change = MemberLeft(group=name, epoch=epoch, member=member, why="")
+            change = MemberLeft(group=name, epoch=epoch, member=member, why="", left_ms=1_000 - epoch)
         elif kind == "granted":
             change = msgspec.structs.replace(granted(epoch, A0, member=member), group=name)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
+from spark_replication.core.groups.idle import FOR_EVER_MS
 from spark_replication.core.groups.sharing import Hosts
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.groups.coordinator import Coordinator
@@ -73,6 +74,7 @@ class CoordinatorStory:
         snapshot_rows_min: int = 1_000,
         segment_bytes: int = 1 << 20,
         batch_bytes_max: int = 1 << 20,
+        retention_ms: int = FOR_EVER_MS,
     ) -> None:
         self.folder = folder
         self.log = log_in(folder, segment_bytes=segment_bytes)
@@ -88,6 +90,7 @@ class CoordinatorStory:
         self.loads = 0
         self.snapshot_rows_min = snapshot_rows_min
         self.batch_bytes_max = batch_bytes_max
+        self.retention_ms = retention_ms
         self.coordinator = self.another()
         self._numbers = 0
 
@@ -112,6 +115,7 @@ class CoordinatorStory:
             self._load,
             self,
             self._soon,
+            retention_ms=self.retention_ms,
             snapshot_rows_min=self.snapshot_rows_min,
         )
         return self.coordinator

@@ -575,6 +575,23 @@ def test_a_log_that_somebody_has_cut_before_a_snapshot_tells_of_no_group(tmp_pat
     assert refused(story) == CorruptLog.code
 
 
+def test_a_group_that_nobody_uses_is_forgotten(tmp_path: Path) -> None:
+    story = CoordinatorStory(tmp_path, retention_ms=4_000).serves()
+    x = story.joins()
+    story.asks(x.commit(10), x.link)
+    story.time_ms, story.wall_ms = story.time_ms + 3_999, story.wall_ms + 3_999
+    x.beat(says=False)
+    assert story.asks(x.leave(), x.link) == Left()
+    for _ in range(3_999, 7_998, 1_333):
+        assert [each.offset for each in positions(story.tick())] == [10]
+        story.time_ms, story.wall_ms = story.time_ms + 1_333, story.wall_ms + 1_333
+    assert [each.offset for each in positions(story.tick())] == [10]
+    story.time_ms, story.wall_ms = story.time_ms + 1_000, story.wall_ms + 1_000
+    assert described(story.tick()) == []
+    story.another()
+    assert described(story.serves()) == []
+
+
 # People
 
 
