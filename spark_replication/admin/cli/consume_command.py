@@ -1,14 +1,16 @@
-"""`spark-replication consume`: rows of a topic, from an offset, a named place or a time on."""
+"""`spark-replication consume`: rows of a topic, from an offset, a named place or a time on, or from where a consumer
+group is."""
 
 from __future__ import annotations
 
 import errno
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from functools import wraps
-from typing import Any, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 import click
 import msgspec
@@ -16,10 +18,11 @@ import pyarrow as pa
 
 from spark_replication.admin.cli.listing import bootstrap, moment, reach_ms, security
 from spark_replication.admin.cli.shown_rows import ROWS_SHOWN, RowChoice, first, row_options, show_rows
+from spark_replication.client.consuming.consumer import Consumer
 from spark_replication.client.reading.bounds import Bounds
-from spark_replication.client.reading.log_batch import OFFSET
+from spark_replication.client.reading.log_batch import OFFSET, LogBatch
 from spark_replication.client.reading.reader import Reader
-from spark_replication.client.reading.selection import selection
+from spark_replication.client.reading.selection import Selection, selection
 from spark_replication.client.reading.topic_rows import TopicRows
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.engine.client.reading import Preference
@@ -106,6 +109,13 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
     help="leader, follower, near (on this host, from its files where they may be read) or a broker's id",
 )
 @click.option("--follow", "-f", is_flag=True, help="show what comes, as it comes, until Ctrl-C: as JSON, a line a row")
+@click.option(
+    "--group",
+    "-g",
+    metavar="NAME",
+    help="follow as a member of this consumer group, which shares the topic: go on where the group is (a new one: at "
+    "--from earliest or latest), and commit what was shown",
+)
 def consume(
     bootstrap: str,
     security: Security,
@@ -116,31 +126,94 @@ def consume(
     rows: int | None,
     prefer: str,
     follow: bool,
+    group: str | None,
 ) -> None:
     """Rows of a topic, with their partitions and offsets.
 
     --where may name _partition, _offset and _timestamp, too, and a time as 2026-11-21T10:00:00Z."""
     broker = number_of(prefer)
     whom = cast(Preference, prefer if broker is None else broker)
+    follow = follow or group is not None
     rows_max = ROWS_SHOWN if rows is None and choice.output == "table" and not follow else rows
-    with closing(Reader(bootstrap, security=security, prefer=whom, reach_ms=reach_ms())) as reader:
-        schema, batches = (_followed if follow else _committed)(reader, topic, wanted, choice)
-        stopped, unread = _ends(reader)
-        show_rows(schema, first(_until_closed(batches), rows_max), choice.output, follow=follow)
+    with ExitStack() as opened:
+        reader = opened.enter_context(closing(Reader(bootstrap, security=security, prefer=whom, reach_ms=reach_ms())))
+        if group is None:
+            schema, batches = (_followed if follow else _committed)(reader, topic, wanted, choice)
+            shown = first(_until_closed(batches), rows_max)
+            stopped, unread = _ends(reader)
+        else:
+            start, selected = _start_of_group(wanted), _selected(reader, topic, wanted, choice)
+            member = Consumer(
+                bootstrap,
+                [topic],
+                group,
+                start=start,
+                columns=selected.read,
+                security=security,
+                prefer=whom,
+                reach_ms=reach_ms(),
+            )
+            stopped, unread = _ends(opened.enter_context(member))
+            schema, shown = selected.schema, shared(member, selected, rows_max)
+        show_rows(schema, shown, choice.output, follow=follow)
     if unread.is_set():
         raise BrokenPipeError(errno.EPIPE, "nobody reads what is shown")  # it ends as by a write that says so
     if stopped.is_set() and not follow:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _ends(reader: Reader) -> tuple[threading.Event, threading.Event]:
+def _start_of_group(wanted: Wanted) -> NamedOffset:
+    named: dict[object, NamedOffset] = {0: "earliest", "earliest": "earliest", "latest": "latest"}
+    if wanted.partition is not None or wanted.start_time is not None or wanted.start not in named:
+        raise click.UsageError(
+            "a group goes on where it is, in the partitions that it gives to each member: `spark-replication groups "
+            "reset` moves it, and --from earliest or latest says where a new one begins"
+        )
+    return named[wanted.start]
+
+
+class GroupMember(Protocol):
+    """A Consumer that has a group."""
+
+    def __iter__(self) -> Iterator[LogBatch]: ...
+    def commit(self, found: LogBatch) -> None: ...
+
+
+def shared(member: GroupMember, selected: Selection, rows_max: int | None) -> Iterator[pa.RecordBatch]:
+    """So many rows of what is selected of all that the member is given, or all. What was shown is committed: once the
+    next is asked for, and as far as the last row."""
+    left = rows_max
+    for found in member:
+        shown = selected.rows(found)
+        if left is not None and shown.num_rows >= left:
+            yield shown.slice(0, left)
+            member.commit(_as_far_as(found, selected, left))
+            return
+        if left is not None:
+            left -= shown.num_rows
+        if shown.num_rows:
+            yield shown
+
+
+def _as_far_as(found: LogBatch, selected: Selection, rows: int) -> LogBatch:
+    """The least of the batch, from its beginning, that has so many rows that are selected."""
+
+    def beginning(count: int) -> LogBatch:
+        last_offset = found.base_offset + count - 1
+        return msgspec.structs.replace(found, batch=found.batch.slice(0, count), last_offset=last_offset)
+
+    counts = range(found.batch.num_rows)
+    return beginning(bisect_left(counts, rows, key=lambda count: selected.rows(beginning(count)).num_rows))
+
+
+def _ends(reads: Reader | Consumer) -> tuple[threading.Event, threading.Event]:
     """Have a signal, or a closed pipe, end every read. What has come of it is then shown whole. Returns what is set by
     either."""
     stopped, unread = threading.Event(), threading.Event()
 
     def end(why: threading.Event) -> None:
         why.set()
-        reader.close()
+        reads.close()
 
     on_stop_signals(lambda: end(stopped))
     on_closed_output(lambda: end(unread))
@@ -158,8 +231,7 @@ def _committed(
 def _followed(
     reader: Reader, topic: str, wanted: Wanted, choice: RowChoice
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    own = _own_columns(reader, topic, wanted)
-    selected = selection(topic, own, choice.asked(topic, own, _place(wanted)))
+    selected = _selected(reader, topic, wanted, choice)
     start_time = wanted.start_time
     if wanted.start == 0 and start_time is None:  # conditions may name a time, too
         start_time = selected.bounds.time_start_ms
@@ -173,6 +245,11 @@ def _followed(
         columns=selected.read,
     )
     return selected.schema, map(selected.rows, found)
+
+
+def _selected(reader: Reader, topic: str, wanted: Wanted, choice: RowChoice) -> Selection:
+    own = _own_columns(reader, topic, wanted)
+    return selection(topic, own, choice.asked(topic, own, _place(wanted)))
 
 
 def _own_columns(reader: Reader, topic: str, wanted: Wanted) -> pa.Schema:

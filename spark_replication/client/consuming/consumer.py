@@ -358,19 +358,19 @@ class Consumer:
 
     def close(self) -> None:
         """Leave the group: others read its partitions at once. What is done with is committed first, but not a batch
-        after which no other was asked for. Any thread may call this."""
+        after which no other was asked for. Any thread may call this, and each that does waits for all of it."""
         if not self._process.is_this:
             return
         with self._changed:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._reads.end_all()
-            if self._membership is not None:
-                self._membership.leave()
-                self._look()
+            membership = self._membership
+            if not self._is_closed:
+                self._is_closed = True
+                self._reads.end_all()
+                if membership is not None:
+                    membership.leave()
+                    self._look()
                 self._changed.notify_all()
-                membership = self._membership
+            if membership is not None:
                 self._changed.wait_for(lambda: membership.is_over, LEAVE_S)
             self._changed.notify_all()
         if self._link is not None:

@@ -31,9 +31,10 @@ WAIT_S = 20.0
 CONFIG = {"replica.lag.time.ms": 2_000}
 # A worker: prints each number that it was given, once it is done with the one before.
 WORKER = """
-import json, sys
+import json, signal, sys
 import spark_replication as sr
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     bootstrap, topic, group = sys.argv[1:]
     with sr.Consumer(bootstrap, [topic], group, commit_interval_ms=50) as consumer:
         for found in consumer:
@@ -172,6 +173,33 @@ def test_latest_leaves_nothing_out_that_came_after_it(cluster: sr.LocalCluster, 
 
 def committed(cluster: sr.LocalCluster, group: str) -> int:
     return sum(each.offset is not None for found in cluster.admin.groups([group]) for each in found.partitions)
+
+
+def test_each_thread_that_closes_it_waits_for_its_last_commit(cluster: sr.LocalCluster, topic: str) -> None:
+    """A thread that heard of a signal closes it; the program's own is at its end, and would end the process."""
+    fill(cluster, topic, range(20))
+    consumer = sr.Consumer(cluster.bootstrap, [topic], topic, commit_interval_ms=60_000)
+    taken(consumer, 20)
+    assert consumer.poll(0) is None  # the last batch is done with
+    pid, woken = coordinator_pid(cluster, topic), threading.Event()
+
+    def wake() -> None:
+        woken.set()
+        os.kill(pid, signal.SIGCONT)
+
+    os.kill(pid, signal.SIGSTOP)
+    waking = threading.Timer(1.5, wake)
+    waking.start()
+    closing_it = threading.Thread(target=consumer.close)
+    closing_it.start()
+    try:
+        assert list(consumer) == [], "it is closed"
+        consumer.close()
+        assert woken.is_set()
+        assert committed(cluster, topic) == PARTITIONS
+    finally:
+        waking.join()
+        closing_it.join()
 
 
 def test_without_a_group_all_is_read_and_nothing_kept(cluster: sr.LocalCluster, topic: str) -> None:

@@ -75,6 +75,12 @@ class Shell:
         assert "Traceback" not in ran.stderr
         return ran
 
+    def starts(self, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "spark_replication", *map(str, arguments)]
+        return subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
     def rows(self, *arguments: object, has: set[str], code: int = 0) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run(*arguments, "--format=json", code=code).stdout)
         assert all(set(row) == has for row in found)

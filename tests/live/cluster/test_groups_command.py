@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from typing import Any
 
 import pyarrow as pa
@@ -84,3 +86,38 @@ def test_who_is_behind_is_seen_and_set_where_it_should_be(cluster: sr.LocalClust
     assert shell.run("groups", "delete", "audit", "--yes").stdout == "audit is deleted\n"
     gone = shell.run("groups", "describe", "audit", code=1)
     assert "GROUP_ID_NOT_FOUND: there is no group audit, there are etl: check the name" in gone.stderr
+
+
+def test_consume_goes_on_where_its_group_is(cluster: sr.LocalCluster) -> None:
+    shell = Shell(cluster.bootstrap)
+    cluster.admin.create_topic("shared", pa.schema([("id", pa.int64())]), partitions=1, replication_factor=2)
+    with sr.Producer(cluster.bootstrap) as producer:
+        for first in range(0, 30, 10):
+            producer.send("shared", {"id": [*range(first, first + 10)]}).result(60)
+    command = ("consume", "shared", "--group", "people", "--format", "json")
+
+    def ids(lines: str) -> list[int]:
+        return [json.loads(line)["id"] for line in lines.splitlines()]
+
+    def behind() -> int:
+        (told,) = shell.rows("groups", "lag", "people", has=LAG)
+        return int(told["lag_records"])
+
+    assert ids(shell.run(*command, "-n", 4).stdout) == [0, 1, 2, 3]
+    assert ids(shell.run(*command, "-n", 8).stdout) == [*range(4, 12)], "not all of the second batch was shown"
+    assert ids(shell.run(*command, "-n", 2, "--where", "id in 15,17,19").stdout) == [15, 17]
+    assert behind() == 12
+    following = shell.starts(*command)
+    try:
+        assert following.stdout is not None
+        assert [json.loads(following.stdout.readline())["id"] for _ in range(12)] == [*range(18, 30)]
+        eventually(lambda: behind() == 0, "what was shown is committed")
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == 0
+    finally:
+        following.kill()
+        following.communicate()
+    assert behind() == 0
+    with sr.Producer(cluster.bootstrap) as producer:
+        producer.send("shared", {"id": [30]}).result(60)
+    assert ids(shell.run(*command, "-n", 1, "--from", "latest").stdout) == [30], "only a new group begins there"
