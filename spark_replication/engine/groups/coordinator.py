@@ -125,6 +125,7 @@ class Coordinator:
     ) -> None:
         """retention_ms: so long groups are kept that nobody uses; -1: for ever."""
         self._around = around
+        self._soon = soon
         self._retention_ms = retention_ms
         self._log = GroupLog(
             rows,
@@ -430,6 +431,7 @@ class Coordinator:
                 left_ms = self._groups.by_name[group].members[name].introduction.session_ms / HUNG_UP_PARTS
                 session.deadline_ms = min(session.deadline_ms, clock_ms + left_ms)
                 self._due_ms = min(self._due_ms, session.deadline_ms)
+                self._soon(self.tick, left_ms)  # whoever is to read its partitions waits
 
 
 def _is_awaited(asked: GroupRequest) -> bool:

@@ -307,7 +307,8 @@ def test_a_killed_consumers_partitions_are_read_on_within_two_seconds(cluster: s
         workers[0].close()
         killed_s, before = time.monotonic(), len(acknowledged)
         read_on(workers[1:], before)
-        assert time.monotonic() - killed_s < 2.5, "2 s, and what this machine takes to look"
+        took_s = time.monotonic() - killed_s
+        assert took_s < 2.0
         stack.enter_context(closing(Worker(cluster, topic, topic)))
     count = len(acknowledged)
     assert_all_given(cluster, topic, count, [number for worker in workers for number in worker.given])

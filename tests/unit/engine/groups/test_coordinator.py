@@ -270,6 +270,18 @@ def test_a_member_whose_connection_has_ended_is_out_soon_unless_it_comes_back(st
     assert (y.beat(says=False), z.beat(says=False)) == (Beaten(), Beaten())
 
 
+def test_others_need_not_wait_for_a_tick_until_they_read_what_was_read_over_a_connection_that_ended(
+    story: CoordinatorStory,
+) -> None:
+    x, y = story.joins(), story.joins("y")
+    story.coordinator.hung_up(x.link)
+    story.after(SESSION_MS / HUNG_UP_PARTS - 100)
+    assert y.link.held == {}
+    story.time_ms += 100
+    story.timers_ring().posts().commits()
+    assert sorted(y.link.held) == [A0, A1]
+
+
 def test_who_does_not_hand_over_is_out_after_a_while(story: CoordinatorStory) -> None:
     x, y = story.joins(), story.joins("y")
     for _ in range(HANDOVER_MS // 5_000):
