@@ -70,6 +70,11 @@ NOT_RUN = {
     ): "waits for rows: tests/live/cluster/test_command_line.py types it",
     ("concepts", ".venv/bin/spark-replication scenario"): "takes minutes: tests/spec/test_scenario_files.py, tests/sim",
     ("deploy", "spark-submit"): "starts a cluster of its own: tests/live/spark/test_start_cluster.py",
+    (
+        "groups",
+        "spark-replication start --directory cluster --detach",
+    ): "starts a cluster of its own: tests/live/wheel/test_wheel.py types it",
+    ("groups", "kill -9 $!"): "goes on with that",
     ("operate", "spark-replication partitions --leaderless"): _OPERATED,
     (
         "operate",

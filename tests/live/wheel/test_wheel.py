@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.process.processes import LockedProcess
-from tests.printed import BLOCKS, ROOT, why_not_run
+from tests.printed import BLOCKS, ROOT, printed, why_not_run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ MADE_OF = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_repli
 INSTALL_S = 400.0
 COMMAND_S = 60.0
 #: Of the pages that need no Spark.
-PAGES = ("README", "python", "reference/api")
+PAGES = ("README", "python", "groups", "reference/api")
 #: What other extras are for; tests/live/datasource/test_printed.py runs it.
 OTHERS = {"spark", "session", "connect", "LeaderTable"}
 
@@ -112,6 +112,36 @@ def test_five_commands_start_a_cluster_write_read_and_look_at_it(environment: En
         assert b"<title>spark_replication</title>" in answer.read()
     assert environment.types("spark-replication health").startswith("healthy")
     assert environment.types("spark-replication guide operate").startswith("# When something is wrong")
+
+
+ALL_READ = """
+until spark-replication groups --format json | tr -d ' \\n' | grep '"members":{},"partitions":4,"lag_records":0,'
+do sleep 0.2; done
+"""
+
+
+def test_two_workers_share_a_topic_and_one_is_killed_as_the_guide_prints_it(environment: Environment) -> None:
+    begun = printed("groups", "spark-replication start --directory cluster --detach")
+    killed = printed("groups", "kill -9 $!")
+    assert len([line for line in begun if line.startswith(("spark-replication", "seq"))]) == 7
+    folder = environment.home / "story"
+    folder.mkdir()
+    script = [
+        *("set -e -o pipefail; cd story", *begun, ALL_READ.format(2)),
+        *(*killed, ALL_READ.format(1)),
+        "kill -INT $(jobs -p | head -n 1); wait $(jobs -p | head -n 1)",
+    ]
+    try:
+        said = environment.runs("bash", "-c", "\n".join(script))
+        environment.types("spark-replication stop --directory story/cluster")
+    finally:
+        LockedProcess(folder / "cluster" / "starter").stop(COMMAND_S)
+    shown = {name: (folder / name).read_text().splitlines()[1:] for name in ("one.txt", "two.txt")}
+    ids = {name: {int(line.split()[2]) for line in lines} for name, lines in shown.items()}
+    assert {*ids["one.txt"], *ids["two.txt"]} == {*range(1, 20_001)}, "nothing is left out"
+    partitions = [{line.split()[0] for line in shown["two.txt"]}, {line.split()[0] for line in shown["one.txt"]}]
+    assert [len(each) for each in partitions] == [2, 4], "the first reads on what the second had"
+    assert 'spark_replication_group_lag_records{group="etl",topic="orders"}' in said
 
 
 def _names_in(text: str) -> Iterator[str]:
