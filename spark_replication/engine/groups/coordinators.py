@@ -106,7 +106,7 @@ class Coordinators:
 
     def __init__(
         self,
-        replicas: Callable[[], Mapping[TopicPartition, Partition]],
+        replicas: Callable[[], dict[TopicPartition, Partition]],
         known: KnownPartitions,
         rows: GroupRows,
         load: Load,
@@ -197,7 +197,8 @@ class Coordinators:
         partition.do(lambda replica: coordinator.change(replica, asked, then))
 
     def _of_log(self) -> list[tuple[TopicPartition, Partition]]:
-        return [(name, partition) for name, partition in [*self._replicas().items()] if name.topic == GROUPS_TOPIC]
+        replicas = self._replicas().copy()  # another thread opens and closes them
+        return [(name, partition) for name, partition in replicas.items() if name.topic == GROUPS_TOPIC]
 
     def hung_up(self, link: MemberLink) -> None:
         for coordinator in self._coordinators.values():

@@ -7,7 +7,7 @@ partition waits at the leader and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
@@ -51,7 +51,7 @@ class ServedBroker(NamedTuple):
     #: Finds the schema of a topic.
     schema_of: Callable[[str], TopicSchema]
     #: Those that are here.
-    replicas: Callable[[], Mapping[TopicPartition, Partition]]
+    replicas: Callable[[], dict[TopicPartition, Partition]]
     known_partitions: KnownPartitions
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any, cast
+
+from spark_replication.core.groups.idle import FOR_EVER_MS
 from spark_replication.engine.broker.known_topics import KnownTopics
-from spark_replication.engine.groups.coordinators import KnownPartitions
+from spark_replication.engine.groups.coordinators import Coordinators, KnownPartitions
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, command, registration, state
@@ -47,3 +51,32 @@ def test_other_partitions_make_another_version() -> None:
     story.told = KnownTopics({FOO: KNOWN[FOO]}, {})
     assert story.known.version is not version
     assert story.known.hosts(["foo"]) == {FOO: {"one", "two"}}
+
+
+def test_replicas_may_come_on_another_thread_while_coordinators_look_for_theirs() -> None:
+    """The collector may run at each allocation, and whatever it calls lets other threads run."""
+    replicas: dict[TopicPartition, Any] = {TopicPartition("foo", number): object() for number in range(100)}
+
+    def comes(phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            replicas[TopicPartition("bar", len(replicas))] = object()
+
+    story = TopicsStory()
+    coordinators = Coordinators(
+        lambda: replicas,
+        story.known,
+        cast(Any, None),
+        cast(Any, None),
+        soon_at=cast(Any, None),
+        retention_ms=FOR_EVER_MS,
+    )
+    threshold = gc.get_threshold()
+    gc.callbacks.append(comes)
+    gc.set_threshold(1)
+    try:
+        coordinators.tick()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(comes)
+    assert len(replicas) > 100
+    assert not coordinators.all
