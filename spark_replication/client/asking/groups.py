@@ -48,6 +48,7 @@ from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.model import (
     BrokerId,
     Count,
+    EpochOrNone,
     Offset,
     PartitionNumber,
     Registration,
@@ -81,6 +82,8 @@ class GroupPartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionNumber
     #: Where the group goes on. None: it has never committed here.
     offset: Offset | None
+    #: The leader epoch of the record before it. -1: not known.
+    last_epoch: EpochOrNone | None = None
     committed_ms: TimeMs | None
     #: What is committed in the log. None: its leader did not say.
     log_start: Offset | None
@@ -325,6 +328,7 @@ def _partition(
         topic=name.topic,
         partition=name.partition,
         offset=None if position is None else position.offset,
+        last_epoch=None if position is None else position.last_epoch,
         committed_ms=None if position is None else position.committed_ms,
         log_start=None if log is None else log.log_start,
         end=None if log is None else log.high_watermark,
