@@ -16,11 +16,11 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.mirror.tables.groups import GroupRow
-from spark_replication.process.threads import Worker, name_of_dead, now_ms
+from spark_replication.process.threads import now_ms
 from spark_replication.transport.security.security import Security
 
 LOOK_MS = 10_000
-REST_PARTS = 20  # a look takes a twentieth of the time at most, however many groups there are
+REST_PARTS = 20  # looks take a twentieth of a processor at most, however many groups there are
 ROWS_MAX = 10_000
 
 log = logging.getLogger(__name__)
@@ -48,22 +48,17 @@ class GroupWatch:
         #: An earlier controller may have told of some.
         self._had_rows = True
         self._failed = ""
-        self._worker = Worker(self._run, "mirror-groups")
+        self._thread = threading.Thread(target=self._run, name="mirror-groups", daemon=True)
 
     def start(self) -> None:
-        self._worker.start()
+        self._thread.start()
 
     def close(self) -> None:
         """Begin no more looks. One that is under way ends at once."""
         with self._changed:
-            self._worker.stop()
             self._is_over = True
             self._changed.notify_all()
         self._routes.close()
-
-    def dead_thread(self) -> str:
-        """The name of its thread if that has died, else empty."""
-        return name_of_dead([self._worker])
 
     def heed(self, cluster: ClusterState) -> None:
         """Called on the controller's thread now and then."""
@@ -75,9 +70,9 @@ class GroupWatch:
     def _run(self) -> None:
         rest_s = 0.0
         while self._may_look(rest_s):
-            began_s = time.monotonic()
+            began_s = time.thread_time()
             self._look()
-            rest_s = rest_after(time.monotonic() - began_s, self._interval_s)
+            rest_s = rest_after(time.thread_time() - began_s, self._interval_s)
 
     def _may_look(self, rest_s: float) -> bool:
         """Wait until a look is due. False: it is over."""
@@ -89,20 +84,23 @@ class GroupWatch:
     def _look(self) -> None:
         try:
             groups = described_groups(self._routes, None, Deadline(LOOK_MS))
+            rows = most_behind(rows_of(groups, self._cluster_id, now_ms()))
         except ReplicationError as error:
             if error.code != self._failed and not self._is_over:
                 log.warning("the mirror's table `groups` stays as it is: %s. It is tried again", error)
             self._failed = error.code
             return
+        except Exception:
+            log.exception("the mirror's table `groups` met an error that nobody expected: please report")
+            return
         self._failed = ""
-        rows = most_behind(rows_of(groups, self._cluster_id, now_ms()))
         if rows or self._had_rows:
             self._tell(rows)
         self._had_rows = bool(rows)
 
 
-def rest_after(look_s: float, interval_s: float) -> float:
-    return max(interval_s, (REST_PARTS - 1) * look_s)
+def rest_after(worked_s: float, interval_s: float) -> float:
+    return max(interval_s, (REST_PARTS - 1) * worked_s)
 
 
 def most_behind(rows: Iterator[GroupRow]) -> list[GroupRow]:

@@ -407,8 +407,7 @@ class ControllerHost:
             self._active.set()
             self._guards = True
             self._hooks.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
-            threads = (store.dead_thread, sender.dead_thread, concerns.dead_thread, groups.dead_thread)
-            dead = (*threads, self._hooks.dead_thread)
+            dead = (store.dead_thread, sender.dead_thread, concerns.dead_thread, self._hooks.dead_thread)
             heeds = (concerns.look, groups.heed)
             self._work(loop, heeds, dead, lambda: any(each.is_set() for each in ends.values()))
             return next(happened for happened, each in ends.items() if each.is_set())

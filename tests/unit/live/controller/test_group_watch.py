@@ -25,6 +25,7 @@ from tests.waiting import eventually
 WITHOUT_GROUPS = cluster_of(1, topics={}, states={})
 WITH_GROUPS = cluster_of(1, topics={GROUPS_TOPIC: topic((1,))}, states={f"{GROUPS_TOPIC}-0": state(1, [1], min_isr=1)})
 
+WAIT_S = 20.0
 Start = Callable[..., GroupWatch]
 
 
@@ -62,8 +63,8 @@ def start(cluster: FakeCluster, heard: Heard) -> Iterator[Start]:
     yield started
     for each in watches:
         each.close()
-        eventually(lambda each=each: not each._worker.is_alive(), "it ends")  # type: ignore[misc]
-        assert not each.dead_thread()
+        each._thread.join(WAIT_S)
+        assert not each._thread.is_alive()
 
 
 def row(partition: int, lag: int | None = 0, **given: Any) -> GroupRow:
@@ -145,6 +146,22 @@ def test_an_answer_that_does_not_come_is_told_once_and_changes_nothing(
     ]
     monkeypatch.setattr(group_watch, "described_groups", described)
     eventually(lambda: heard.told, "it is told")
+
+
+def test_a_mistake_does_not_end_it(
+    cluster: FakeCluster, start: Start, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.groups.add(group("etl", positions=[position(0, 0)]))
+    right = group_watch.rows_of
+
+    def wrong(*_given: Any) -> Iterator[GroupRow]:
+        raise KeyError("one")
+
+    monkeypatch.setattr(group_watch, "rows_of", wrong)
+    start()
+    eventually(lambda: "nobody expected: please report" in caplog.text, "it is told")
+    monkeypatch.setattr(group_watch, "rows_of", right)
+    eventually(lambda: heard.told, "it goes on")
 
 
 def test_of_many_rows_those_are_told_that_are_most_behind(monkeypatch: pytest.MonkeyPatch) -> None:
