@@ -25,6 +25,10 @@ GroupName = Annotated[str, msgspec.Meta(pattern=f"^{GROUP_NAME}$")]
 MemberName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
 
+#: How the names of Spark's queries begin: they go on where their checkpoints say, and have no members.
+OF_SPARK = "spark:"
+
+
 class OpenGroups(Message, frozen=True, kw_only=True):
     """Make the topic in which groups are stored, unless it is there."""
 
@@ -243,7 +247,8 @@ class ResetPlace(Part, frozen=True, kw_only=True):
 
 
 class ResetGroup(Message, frozen=True, kw_only=True):
-    """Set positions of a group without members, or make one that has these."""
+    """Set positions of a group without members, or make one that has these: a person says so, or a Spark query tells
+    how far it is."""
 
     group: GroupName
     places: tuple[ResetPlace, ...] = ()

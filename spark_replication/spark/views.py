@@ -16,6 +16,7 @@ from spark_replication.mirror.asking.load import load_partition_changes, load_pa
 from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.mirror.tables.brokers import BROKERS
 from spark_replication.mirror.tables.events import EVENTS
+from spark_replication.mirror.tables.groups import GROUPS
 from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.status import STATUS
 from spark_replication.mirror.tables.topics import TOPICS
@@ -47,6 +48,7 @@ def register_views(spark: SparkSession, path: str) -> None:
     | brokers | those that are registered, and those that were: state 'gone' |
     | events | what happened, what set it off, and what became of it |
     | leaderships | who led each partition, since when, until when (null if still), how elected, and because of what |
+    | groups | how far each consumer group is in each partition that it reads |
     | status | one row: up to where the tables are complete, and who writes them |
     | routes | partitions whose leader has confirmed that it leads, and where it is reached |
     | leaderless | partitions without a leader, and what each waits for |
@@ -65,6 +67,7 @@ def register_views(spark: SparkSession, path: str) -> None:
             "topics": load_table(spark, TOPICS, path).where("NOT deleted"),
             "events": load_table(spark, EVENTS, path),
             "leaderships": leaderships(spark, path),
+            "groups": load_table(spark, GROUPS, path),
             "status": load_table(spark, STATUS, path),
             "routes": led_partitions(spark, path).where("leader IS NOT NULL").select(*ROUTES),
             "leaderless": partitions.where(IN_SQL["leaderless"]).select(*LEADERLESS),

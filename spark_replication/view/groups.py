@@ -14,6 +14,7 @@ STATES = {
     "moving": "partitions are handed over, or wait for a member",
     "stable": "each partition has its member",
     "empty": "it has no members",
+    "spark_query": "a Spark query, which reports how far it is, and has no members",
 }
 
 

@@ -16,10 +16,11 @@ from spark_replication.admin.cli.listing import Format, admin_at, bootstrap, opt
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
 from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
-from spark_replication.mirror.asking.load import TABLES, read_events, read_status, read_table
+from spark_replication.mirror.asking.load import TABLES, read_events, read_groups, read_status, read_table
 from spark_replication.mirror.asking.told_events import told_event, where_of
 from spark_replication.mirror.delta.paths import DEFAULT_PATH
 from spark_replication.mirror.tables.events import EVENTS, face_of
+from spark_replication.mirror.tables.groups import GROUPS
 from spark_replication.mirror.tables.status import STATUS
 from spark_replication.model import TopicPartition
 from spark_replication.transport.security.security import Security
@@ -31,6 +32,10 @@ COLUMNS = {
     ),
     "brokers": ("broker", "host", "port", "rack", "epoch", "state", "zxid", "changed_at"),
     "topics": ("topic", "topic_id", "partitions", "schema_version", "settings", "zxid", "changed_at"),
+    "groups": (
+        *("group", "topic", "partition", "state", "position", "log_end", "lag_records", "lag_ms", "member", "host"),
+        *("committed_at", "updated_at"),
+    ),
 }
 EVENT_COLUMNS = ("at", "kind", "topic", "partition", "broker", "changes", "why", "because", "cause")
 # Those of the table's columns that the controller tells.
@@ -54,8 +59,9 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
     """What there is as the table shows it: no broker and no ZooKeeper is asked."""
     if topics and table == "brokers":
         raise click.UsageError("a broker is of no topic: leave out TOPIC, or ask for another --table")
-    key, columns = TABLES[table].key, COLUMNS[table]
-    rows = sorted(rows_of(partial(read_table, table), path), key=lambda row: [row[name] for name in key])
+    key, columns = {**TABLES, GROUPS.name: GROUPS}[table].key, COLUMNS[table]
+    read = read_groups if table == GROUPS.name else partial(read_table, table)
+    rows = sorted(rows_of(read, path), key=lambda row: [row[name] for name in key])
     wanted = [row for row in rows if not topics or row["topic"] in topics]
     show(columns, ([row.get(name) for name in columns] for row in wanted), output=output)
 

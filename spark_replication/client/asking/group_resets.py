@@ -25,7 +25,7 @@ from spark_replication.client.finding.routes import Routes
 from spark_replication.core.groups.deciding import require_empty
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
-from spark_replication.messages.groups import ResetGroup, ResetPlace
+from spark_replication.messages.groups import OF_SPARK, ResetGroup, ResetPlace
 from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.model import (
     OFFSET_MAX,
@@ -74,6 +74,11 @@ Positions = Mapping[TopicPartition, GroupPartitionDescription]
 
 def reset_group(routes: Routes, asked: ResetRequest, deadline: Deadline, *, dry_run: bool) -> list[PositionChange]:
     to = _destination(asked.to)
+    if asked.group.startswith(OF_SPARK):
+        raise InvalidRequest(
+            f"{asked.group} is a Spark query, which goes on where its checkpoint says: start it with another "
+            "checkpoint, from startingOffsets or startingTimestamp"
+        )
     if asked.partitions is not None and (asked.topic is None or not asked.partitions):
         raise InvalidRequest("partitions are of one topic: name it, and one partition at least")
     described = described_groups(routes, [asked.group], deadline)

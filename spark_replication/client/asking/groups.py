@@ -35,6 +35,7 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.messages.groups import (
     GROUP_NAME,
     GROUPS_TOPIC,
+    OF_SPARK,
     DeleteGroup,
     DescribedGroup,
     DescribedMember,
@@ -47,6 +48,7 @@ from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.model import (
     BrokerId,
     Count,
+    EpochOrNone,
     Offset,
     PartitionNumber,
     Registration,
@@ -59,7 +61,7 @@ from spark_replication.process.threads import now_ms
 NAMED_MAX = 10  # groups in a refusal
 RANGES_A_CALL = 2_000
 
-GroupState = Literal["empty", "stable", "moving"]
+GroupState = Literal["empty", "stable", "moving", "spark_query"]
 
 
 class GroupMemberDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,8 @@ class GroupPartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionNumber
     #: Where the group goes on. None: it has never committed here.
     offset: Offset | None
+    #: The leader epoch of the record before it. -1: not known.
+    last_epoch: EpochOrNone | None = None
     committed_ms: TimeMs | None
     #: What is committed in the log. None: its leader did not say.
     log_start: Offset | None
@@ -106,7 +110,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     state: GroupState
     members: tuple[GroupMemberDescription, ...]
-    #: All of the topics that its members read, or that it has committed in.
+    #: All of the topics that its members read, or that it has committed in; of a Spark query those that it reads.
     partitions: tuple[GroupPartitionDescription, ...]
 
     @property
@@ -276,13 +280,21 @@ def _partitions_of(topics: Iterable[str], there: There) -> Iterator[TopicPartiti
 def _described(group: DescribedGroup, there: There, logs: Logs) -> GroupDescription:
     owners = {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
     positions = {each.topic_partition: each for each in group.positions}
-    partitions = sorted({*positions, *owners, *_partitions_of(_topics(group), there)})
+    # A Spark query reads no partition but those that it reports.
+    read = () if group.group.startswith(OF_SPARK) else _topics(group)
+    partitions = sorted({*positions, *owners, *_partitions_of(read, there)})
     return GroupDescription(
         group=group.group,
-        state="empty" if not group.members else "moving" if _is_moving(group, owners, there) else "stable",
+        state=_state(group, owners, there),
         members=tuple(map(_member, group.members)),
         partitions=tuple(_partition(each, positions.get(each), logs.get(each), owners) for each in partitions),
     )
+
+
+def _state(group: DescribedGroup, owners: Collection[TopicPartition], there: There) -> GroupState:
+    if not group.members:
+        return "spark_query" if group.group.startswith(OF_SPARK) else "empty"
+    return "moving" if _is_moving(group, owners, there) else "stable"
 
 
 def _is_moving(group: DescribedGroup, owners: Collection[TopicPartition], there: There) -> bool:
@@ -316,6 +328,7 @@ def _partition(
         topic=name.topic,
         partition=name.partition,
         offset=None if position is None else position.offset,
+        last_epoch=None if position is None else position.last_epoch,
         committed_ms=None if position is None else position.committed_ms,
         log_start=None if log is None else log.log_start,
         end=None if log is None else log.high_watermark,

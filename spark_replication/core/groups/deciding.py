@@ -11,7 +11,8 @@ committed. A refusal raises, and changes nothing.
 | keeps a partition that it is to hand over  | MemberLeft, after HANDOVER_MS                                        |
 | a partition has no owner, and one is due   | PartitionsGranted                                                    |
 | commits                                    | PositionsCommitted, of what it owns and has not committed beyond     |
-| a person resets positions                  | PositionsReset, if the group has no members                          |
+| a person resets positions, or a Spark      | PositionsReset, if the group has no members                          |
+| query reports its own                      |                                                                      |
 | a person deletes it, or it has been of no  | GroupDeleted, if the group has no members                            |
 | use for long (core.groups.idle)            |                                                                      |
 """
@@ -38,7 +39,7 @@ from spark_replication.core.groups.group import (
 )
 from spark_replication.core.groups.sharing import Hosts, Wish, shares
 from spark_replication.errors import FencedMemberEpoch, GroupNotEmpty, InvalidRequest, UnknownMember
-from spark_replication.messages.groups import Commit, Introduction
+from spark_replication.messages.groups import OF_SPARK, Commit, Introduction
 from spark_replication.model import Offset, TopicPartition
 
 HANDOVER_MS = 60_000  # so long a member may work on what it has of a partition that another one is to have
@@ -81,6 +82,11 @@ def member_of(group: ConsumerGroup, name: str, epoch: int) -> Member:
 def joins(group: ConsumerGroup, name: str, introduction: Introduction) -> list[Change]:
     if name == OWNER_OF_RESETS:
         raise InvalidRequest("a member has a name: choose one that nobody else has")
+    if group.name.startswith(OF_SPARK):
+        raise InvalidRequest(
+            f"group {group.name} is a Spark query, which shares nothing: a consumer of it would be told positions that "
+            "the query sets. Choose another name"
+        )
     if name not in group.members and len(group.members) >= MEMBERS_MAX:
         raise InvalidRequest(f"group {group.name} has {MEMBERS_MAX} members: use another group")
     joined = MemberJoined(group=group.name, epoch=group.epoch + 1, member=name, introduction=introduction)

@@ -113,7 +113,7 @@ class PositionsCommitted(GroupChange, frozen=True, kw_only=True, tag="committed"
 
 
 class PositionsReset(GroupChange, frozen=True, kw_only=True, tag="reset"):
-    """A person has set positions."""
+    """A person has set positions, or a Spark query has reported them."""
 
     epoch: Count
     positions: tuple[Placed, ...]

@@ -50,6 +50,7 @@ from spark_replication.errors import (
 )
 from spark_replication.live.controller.command_sender import ThreadedCommandSender
 from spark_replication.live.controller.concerns import Concerns
+from spark_replication.live.controller.group_watch import GroupWatch
 from spark_replication.live.controller.last_described import LastDescribed
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, logged
@@ -374,6 +375,8 @@ class ControllerHost:
             self._store_options,
         )
         concerns = Concerns(lambda seen: self._hooks.problems(self.with_surroundings(seen)), mirror.heed)
+        interval_s = self._settings.mirror_heartbeat_ms / 1_000
+        groups = GroupWatch(loaded.cluster_id, self.address, self.security, interval_s, mirror.tell_groups)
         sender = ThreadedCommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self.security,
@@ -396,6 +399,7 @@ class ControllerHost:
             Happened.SENT_ASIDE: self._steps_aside,
         }
         concerns.start()
+        groups.start()
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
             loop.handle(TookOver(), now_ms())
@@ -404,12 +408,14 @@ class ControllerHost:
             self._guards = True
             self._hooks.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
             dead = (store.dead_thread, sender.dead_thread, concerns.dead_thread, self._hooks.dead_thread)
-            self._work(loop, concerns, dead, lambda: any(each.is_set() for each in ends.values()))
+            heeds = (concerns.look, groups.heed)
+            self._work(loop, heeds, dead, lambda: any(each.is_set() for each in ends.values()))
             return next(happened for happened, each in ends.items() if each.is_set())
         finally:
             self._active.clear()
             self._loop = None
             concerns.close()
+            groups.close()
             self._close_aside(mirror)
             sender.close()
             self._drain()
@@ -423,9 +429,14 @@ class ControllerHost:
         closing.start()
 
     def _work(
-        self, loop: ControllerLoop, concerns: Concerns, dead: Sequence[Callable[[], str]], is_over: Callable[[], bool]
+        self,
+        loop: ControllerLoop,
+        heeds: Sequence[Callable[[ClusterState], None]],
+        dead: Sequence[Callable[[], str]],
+        is_over: Callable[[], bool],
     ) -> None:
-        """Run the loop until it is over. dead: each returns the name of a thread that has died, or nothing."""
+        """Run the loop until it is over. heeds: each is shown the cluster at every tick. dead: each returns the name of
+        a thread that has died, or nothing."""
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
             with contextlib.suppress(queue.Empty):
@@ -439,7 +450,8 @@ class ControllerHost:
                     raise RuntimeError(f"its thread {thread} died of an error")
                 self._take_log_infos(loop)
                 loop.tick(now_ms())
-                concerns.look(loop.cluster)
+                for heed in heeds:
+                    heed(loop.cluster)
                 tick_at_s = time.monotonic() + TICK_S
 
     def _take_log_infos(self, loop: ControllerLoop) -> None:

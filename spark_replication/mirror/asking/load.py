@@ -13,6 +13,7 @@ from spark_replication.mirror.delta.reading import last_rows_of, rows_of
 from spark_replication.mirror.tables.brokers import BROKERS
 from spark_replication.mirror.tables.columns import Table
 from spark_replication.mirror.tables.events import EVENTS
+from spark_replication.mirror.tables.groups import GROUPS
 from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.status import STATUS
 from spark_replication.mirror.tables.topics import TOPICS
@@ -65,6 +66,11 @@ def read_status(path: str, *, timeout_ms: int | None = None) -> pa.Table:
     """One row once a controller has written the tables: how far they are, and who writes them. timeout_ms: as for
     read_table."""
     return rows_of(_opened(STATUS, path, _store(timeout_ms)))
+
+
+def read_groups(path: str) -> pa.Table:
+    """One row for each partition that a group reads, in no order."""
+    return rows_of(_opened(GROUPS, path))
 
 
 def _opened(table: Table[Any], path: str, store: StoreOptions = PATIENCE) -> DeltaTable:

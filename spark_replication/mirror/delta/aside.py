@@ -53,12 +53,13 @@ def main() -> int:
     from spark_replication.mirror.delta.delta_file import DeltaFile
     from spark_replication.mirror.tables.brokers import BROKERS
     from spark_replication.mirror.tables.events import EVENTS
+    from spark_replication.mirror.tables.groups import GROUPS
     from spark_replication.mirror.tables.partitions import PARTITIONS
     from spark_replication.mirror.tables.status import STATUS
     from spark_replication.mirror.tables.topics import TOPICS
 
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=TableTask)
-    tables = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS, EVENTS, STATUS)}
+    tables = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS, EVENTS, STATUS, GROUPS)}
     file: DeltaFile[Any] = DeltaFile(tables[task.table], task.uri, task.cluster_id, task.store)
     try:
         if task.work == "forget":

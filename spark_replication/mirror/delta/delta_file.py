@@ -10,6 +10,7 @@ Rules:
   or later.
 - Earlier versions are kept for as long as `history` says. A property of the table says so to everybody who tidies it.
 - Each appended batch has a number, and the table keeps the last: a batch is there once, however often it is written.
+- So has a set of rows that replaces all others: that of its writer's term. It does not replace what a later term wrote.
 - Columns that the table lacks are added, empty (M6).
 - If the folder of the tables is to have a mode, it has that before anything is written below it. delta-rs knows of no
   modes of files, so that folder alone says who reaches them.
@@ -50,6 +51,7 @@ from spark_replication.process.files import own_directory
 OWNER = "spark_replication.cluster_id"
 LOW_WATER = "spark_replication.low_water_zxid"
 APPENDED = "spark_replication.appended"  # the transaction by which a table keeps the last number
+REPLACED = "spark_replication.replaced"
 ATTEMPTS_MAX = 50
 NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
@@ -134,6 +136,21 @@ class DeltaFile(Generic[Live]):
             write_deltalake(opened, rows, mode="append", commit_properties=once, writer_properties=_SMALL)
 
         self._written(append)
+
+    def replace(self, rows: pa.Table, term: int) -> None:
+        """Put these rows in the place of all that there are, unless a later term has. StorageFailed: as for `merge`."""
+
+        def replace(opened: DeltaTable) -> None:
+            last = opened.transaction_version(REPLACED)
+            if last is not None and last > term:
+                return
+            if not len(rows) and not len(rows_of(opened, self._table.key)):
+                return
+            self._writes += 1
+            once = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(REPLACED, term)])
+            write_deltalake(opened, rows, mode="overwrite", commit_properties=once, writer_properties=_SMALL)
+
+        self._written(replace)
 
     def read(self, columns: Iterable[str], where: str | None = None) -> pa.Table:
         """Rows of the table as it is now, whoever has written it."""

@@ -23,6 +23,7 @@ from spark_replication.mirror.delta.delta_file import NOT_ALL, DeltaFile, stored
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.tables.columns import Key, Table
 from spark_replication.mirror.tables.events import EVENTS
+from spark_replication.mirror.tables.groups import GROUPS, GroupRow
 from spark_replication.mirror.tables.status import STATUS, StatusRow
 from spark_replication.mirror.telling.chain import RowSeen, TablePart, Vanished
 from spark_replication.mirror.telling.comparing import Shown, compared
@@ -54,7 +55,7 @@ class MirrorThread:
 
     The first change is written at once, then at most every mirror.interval.ms unless much waits. The table `status` is
     written after that, and at least every mirror.heartbeat.ms. An error is logged once, and the write is tried again
-    with what has changed meanwhile, until `close`.
+    with what has changed meanwhile, until `close`. The table `groups` is written whenever it is told, after all others.
     """
 
     def __init__(self, path: str, teller: Teller, settings: Settings, store: StoreOptions = PATIENCE) -> None:
@@ -68,6 +69,7 @@ class MirrorThread:
         self._cluster_id = cluster_id = teller.cluster_id
         self._path = path
         self._status = file_of(STATUS)
+        self._groups = file_of(GROUPS)
         self._settings = settings
         self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
@@ -86,6 +88,8 @@ class MirrorThread:
         self._closing = False
         self._last_try = False
         self._problems: tuple[str, ...] = ()
+        #: All of the table `groups`, as it was told last and is not written. None: it is.
+        self._told_groups: Sequence[GroupRow] | None = None
         self._ended = False
         self._error: ReplicationError | None = None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
@@ -114,6 +118,12 @@ class MirrorThread:
                 self._problems = told
                 self._status_is_due()
                 self._moved.notify_all()
+
+    def tell_groups(self, rows: Sequence[GroupRow]) -> None:
+        """Take all rows of the table `groups`."""
+        with self._moved:
+            self._told_groups = rows
+            self._moved.notify_all()
 
     @property
     def pending(self) -> int:
@@ -201,7 +211,7 @@ class MirrorThread:
             self._succeeds(self._open, 0)
             while (batch := self._next_batch()) is not None:
                 written = self._write(batch)
-                if self._tell_status() and written:
+                if self._tell_status() and self._write_groups() and written:
                     backoff_s = BACKOFF_S_FIRST
                     self._wait(lambda: self._closing or self._flushing > 0 or self._rows.much_waits, interval_s)
                 else:
@@ -220,15 +230,16 @@ class MirrorThread:
         for _, file in self._files:
             file.open()
         self._status.open()
+        self._groups.open()
         self._events.file.open()
 
     def _next_batch(self) -> Batch | None:
-        """Wait for something to write; empty if only the status is due. None: it is over."""
+        """Wait for something to write; empty if only the status is due, or groups. None: it is over."""
         with self._moved:
             while not self._rows.waiting and not self._closing:
                 self._written = self._told  # the last reports told nothing new
                 self._moved.notify_all()
-                if (left_s := self._status_due_s - time.monotonic()) <= 0:
+                if (left_s := self._status_due_s - time.monotonic()) <= 0 or self._told_groups is not None:
                     return NOTHING_TO_WRITE
                 self._moved.wait(left_s)
             if self._last_try or not self._rows.waiting:
@@ -310,6 +321,15 @@ class MirrorThread:
                 self._status_is_due()
         return True
 
+    def _write_groups(self) -> bool:
+        """Write the table `groups` if it was told, and not much else waits."""
+        with self._moved:
+            if self._told_groups is None or self._rows.much_waits:
+                return True
+            rows, self._told_groups = self._told_groups, None
+        told = GROUPS.rows(rows, [])
+        return self._succeeds(lambda: self._groups.replace(told, self._teller.controller_epoch), len(rows))
+
     def _succeeds(self, write: Callable[[], None], count: int) -> bool:
         """Whether the write has succeeded. count: the rows that it would write, for the log."""
         try:
@@ -362,7 +382,7 @@ class MirrorThread:
 
     def _tidy(self, *, is_due: bool) -> None:
         try:
-            for file in (*(file for _, file in self._files), self._events.file, self._status):
+            for file in (*(file for _, file in self._files), self._events.file, self._status, self._groups):
                 if is_due or file.is_untidy:
                     file.tidy(self._settings.mirror_history_bytes)
             if is_due:

@@ -3,7 +3,7 @@
 const GROUP_TAGS = { moving: 'moving', stable: 'in_sync' };
 
 const groupPath = (name) => `#/groups/${encodeURIComponent(name)}`;
-const groupTag = ({ state: name }) => h('span', { class: `tag ${GROUP_TAGS[name] ?? 'kind'}`, title: GROUP_STATES[name] }, name);
+const groupTag = ({ state: name }) => h('span', { class: `tag ${GROUP_TAGS[name] ?? 'kind'}`, title: GROUP_STATES[name] }, name.replaceAll('_', ' '));
 const ago = (milliseconds) => milliseconds === null ? UNKNOWN : `${duration(nowMs() - milliseconds)} ago`;
 const committed = (milliseconds) => milliseconds === null ? 'never' : ago(milliseconds);
 const sumBehind = ({ behind, unknown, partitions }) => unknown === 0 ? exactly(behind) : [

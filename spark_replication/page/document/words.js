@@ -13,6 +13,7 @@ const GROUP_STATES = {
   moving: 'partitions are handed over, or wait for a member',
   stable: 'each partition has its member',
   empty: 'it has no members',
+  spark_query: 'a Spark query, which reports how far it is, and has no members',
 };
 // What a partition without a leader waits for.
 const WAITS = {

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from spark_replication.client.finding.bootstrap import DELTA, FORMS
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment, settings_from
 from spark_replication.errors import InvalidRequest
+from spark_replication.messages.groups import GROUP_NAME, OF_SPARK
 from spark_replication.mirror.delta.paths import mirror_path
 from spark_replication.model import Scalar
 from spark_replication.spark.datasource.positions import Position, parse_positions, parse_time
@@ -28,7 +29,7 @@ TRIGGER_DELAY_MS = 15 * 60_000
 EPOCH_MAX = PARTITION_MAX = (1 << 31) - 1
 
 # Options that are Spark's own, or belong to a query rather than to its source or sink.
-_OF_SPARK = frozenset(("path", "checkpointlocation", "queryname", "outputmode"))
+_OF_SPARK = frozenset(("path", "checkpointlocation", "outputmode"))
 
 Value = TypeVar("Value")
 
@@ -65,6 +66,9 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Source: a micro-batch waits until there are so many records, but no longer than max_trigger_delay_ms.
     min_records_per_trigger: int | None = None
     max_trigger_delay_ms: int = TRIGGER_DELAY_MS
+    #: Source: whether a stream reports its positions, as a group of this name. None: of the id in its checkpoint.
+    reports_group: bool = True
+    query_name: str | None = None
 
     #: Sink: the columns whose text is the key. If empty, the task chooses the partition.
     partition_by: tuple[str, ...] = ()
@@ -114,6 +118,8 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         max_bytes_per_trigger=taken("maxBytesPerTrigger", _count),
         min_records_per_trigger=taken("minRecordsPerTrigger", _count),
         max_trigger_delay_ms=taken("maxTriggerDelay", _duration_ms) or TRIGGER_DELAY_MS,
+        reports_group=taken("reportGroup", _flag) is not False,
+        query_name=taken("queryName", _query_name) if is_stream else None,
         partition_by=taken("partitionBy", _names) or (),
         write_id=taken("writeId", str),
         write_batch=taken("writeBatch", _epoch),
@@ -142,6 +148,8 @@ NAMES = (
     "maxBytesPerTrigger",
     "minRecordsPerTrigger",
     "maxTriggerDelay",
+    "reportGroup",
+    "queryName",
     "partitionBy",
     "writeId",
     "writeBatch",
@@ -269,6 +277,12 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     if not told or not all(numbers and len(set(numbers)) == len(numbers) for numbers in told.values()):
         raise refusal
     return {topic: tuple(sorted(told[topic])) for topic in sorted(told)}
+
+
+def _query_name(text: str) -> str:
+    if re.fullmatch(GROUP_NAME, f"{OF_SPARK}{text}") is None or not text:
+        raise ValueError("it names a group, by letters, digits, `.`, `_`, `:` and `-`, 243 at most")
+    return text
 
 
 def _duration_ms(text: str) -> int:

@@ -8,13 +8,17 @@ of its own: a checkpoint of the topic before is refused.
 The offset of a stream of several topics is `{"topics": {"orders": …, …}}`, with the same of each. Either kind of query
 goes on from either kind of checkpoint: a topic in it that is not read any more keeps its place there, and one that it
 does not have is read from its beginning.
+
+Either has a `query_id` besides, made by the query's first micro-batch: a checkpoint is known by it, however often its
+query is started. Spark tells its own id, and the query's name, to no source that is written in Python.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -30,10 +34,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_replication.errors import InvalidRequest
+from spark_replication.messages.groups import ResetPlace
 from spark_replication.messages.ranges import FoundRange
 from spark_replication.model import Offset, TopicPartition
 from spark_replication.spark.datasource.options import LogOptions, of_topic
 from spark_replication.spark.datasource.planning import limited, limited_by_bytes
+from spark_replication.spark.datasource.position_reports import PositionReports
 from spark_replication.spark.datasource.positions import refuse_other_topics
 from spark_replication.spark.datasource.tasks import Task
 from spark_replication.spark.datasource.topic import topics_read
@@ -62,6 +68,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: The ends of the newest micro-batch, and when it was planned (before the first: when the query began).
         self._ends: Offsets = {}
         self._planned_s = time.monotonic()
+        #: The id of a query whose checkpoint has none yet.
+        self._query_id = uuid.uuid4().hex
+        #: Where the query begins if it has no checkpoint yet.
+        self._initial: dict[str, Any] | None = None
+        self._reports: PositionReports | None = None
+        #: The offset whose positions were reported last.
+        self._reported: dict[str, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamReader, (self._options, self._schema)
@@ -69,7 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as are those below)
         topics = self._there()
         refuse_other_topics(self._options.starting, topics)
-        return self._told({topic: self._stream(topic).beginning(self._options.starting) for topic in topics})
+        begins = {topic: self._stream(topic).beginning(self._options.starting) for topic in topics}
+        self._initial = self._named(begins, {})
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_records_per_trigger is not None:
@@ -86,8 +101,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         appeared = {topic: self._stream(topic).beginning("earliest") for topic in topics if topic not in read}
         if appeared:
             # The checkpoint has where they begin before any of their records is read.
-            return self._told({**read, **appeared})
+            return self._named({**read, **appeared}, start)
         ends = _flat({topic: self._stream(topic).ends(read[topic]) for topic in topics})
+        self._report(start, read, topics)
         places = {each: read[each.topic].places.get(each.partition) for each in ends}
         starts = {each: 0 if place is None else place.offset for each, place in places.items()}
         # Spark knows only one of the limits in the options.
@@ -100,10 +116,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = limited(starts, ends, limit.max_rows)
         if ends != starts:
             self._planned_s = time.monotonic()
+        elif self._ends_here and self._reports is not None:
+            self._reports.flush()  # Spark kills this process next
         self._ends = ends
         by_topic = _by_topic(ends)
         placed = {topic: self._stream(topic).placed(read[topic], by_topic.get(topic, {})) for topic in topics}
-        return self._told({**read, **placed})
+        return self._named({**read, **placed}, start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest offsets, and as `behind` the records of each partition that the newest micro-batch leaves for the
@@ -134,6 +152,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         return partition.read(self._options, self._schema)
+
+    def stop(self) -> None:
+        """Called if the driver is gone. Spark ends the process of a query that is stopped by a signal."""
+        if self._reports is not None:
+            self._reports.close()
+
+    def _report(self, start: dict[str, Any], read: Read, topics: Iterable[str]) -> None:
+        """Have it reported that all before `start` is committed: whoever asks what is behind it has written all of it.
+        `commit` says no more, and later, and never of the last micro-batch."""
+        name = self._options.query_name or (None if start == self._initial else start.get("query_id"))
+        if not self._options.reports_group or name is None or start == self._reported:
+            return
+        self._reported = start
+        self._reports = self._reports or PositionReports(self._options, name)
+        known = _flat({topic: each.places for topic, each in read.items()})
+        there = {
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in self._stream(topic).numbers(read[topic].topic_id)
+        }
+        places = {
+            each: ResetPlace(
+                topic=each.topic,
+                partition=each.partition,
+                topic_id=read[each.topic].topic_id,
+                offset=place.offset,
+                last_epoch=place.last_epoch,
+            )
+            for each, place in known.items()
+            if each in there
+        }
+        self._reports.note(places, known.keys() - places.keys())
 
     def _stream(self, topic: str) -> TopicStream:
         if topic not in self._streams:
@@ -192,6 +242,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"the checkpoint is of one topic, with id {read.topic_id}, and none of {', '.join(topics)} has that: read "
             "that topic, too, or begin with a new checkpoint"
         )
+
+    def _named(self, read: Read, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The offset, with the id of the query that has read up to `start`."""
+        return {**self._told(read), "query_id": start.get("query_id", self._query_id)}
 
     def _told(self, read: Read) -> dict[str, Any]:
         if not self._options.reads_several and read.keys() == {self._options.topic}:

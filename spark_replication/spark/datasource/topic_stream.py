@@ -65,6 +65,10 @@ class TopicStream:
     def topic_id(self) -> str:
         return self._found().topic_id
 
+    def numbers(self, topic_id: str) -> set[int]:
+        """The partitions that are read."""
+        return set(self._topic.numbers(self._found(topic_id)))
+
     def beginning(self, position: Position) -> TopicPlaces:
         found = self._found()
         self._topic.require_assigned(found)
@@ -85,7 +89,7 @@ class TopicStream:
     def ends(self, read: TopicPlaces) -> Offsets:
         """The end of what may be read of each partition. It never falls, unless a log was cut and that will do; that of
         a partition that is gone, or is no longer assigned, stays."""
-        numbers = set(self._topic.numbers(self._found(read.topic_id)))
+        numbers = self.numbers(read.topic_id)
         if time.monotonic() - self._seen_s > LOOK_S or not numbers <= self._seen.keys():
             starts: dict[int, Place | AtTime | ReadPlace]
             starts = {number: read.places.get(number, ReadPlace(0)) for number in numbers}

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 import spark_replication as sr
+from spark_replication.engine.client import reporting
 from spark_replication.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -26,8 +27,14 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import DESCRIBE_TOPICS, METADATA
 from spark_replication.messages.descriptions import DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
+from spark_replication.messages.groups import ResetPlace
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.records import ReadTicket
+from spark_replication.mirror.asking.load import read_groups
+from spark_replication.model import TopicPartition
+from spark_replication.spark.datasource import position_reports
+from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.position_reports import PositionReports
 from spark_replication.transport.flight.actions import call, error_of_flight
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.waiting import eventually
@@ -158,6 +165,26 @@ def test_a_group_is_read_with_a_right_on_it_and_one_on_its_topic(granted: Known)
     with granted.admin("alice") as alice:
         eventually(lambda: ends(alice) == {None}, "of a topic that she may not see, she is told positions alone")
         assert [each.group for each in alice.groups()] == ["etl"]
+
+
+def test_a_spark_query_is_seen_with_a_right_on_its_group_and_says_so_without(
+    granted: Known, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reporting, "AGAIN_S", 0.5)
+    (orders,) = granted.cluster.admin.metadata(["orders"]).topics
+    options = LogOptions(topic="orders", bootstrap=granted.cluster.bootstrap, security=granted.settings["bob"])
+    reports = PositionReports(options, "copy")
+    place = ResetPlace(topic="orders", partition=0, topic_id=orders.topic_id, offset=0)
+    reports.note({TopicPartition("orders", 0): place}, ())
+    eventually(lambda: "acls add bob read group spark:copy" in caplog.text, "it is told", DEADLINE_S)
+    with granted.admin("root") as root:
+        root.add_acls("bob read group_prefix spark:")
+    with granted.admin("bob") as bob:
+        eventually(lambda: [each.group for each in bob.groups(["spark:copy"])] == ["spark:copy"], "it is taken later")
+    reports.close()
+    assert len([each for each in caplog.records if each.name == position_reports.__name__]) == 1
+    path = granted.cluster.mirror_path
+    eventually(lambda: "spark:copy" in read_groups(path)["group"].to_pylist(), "the controller may see all groups")
 
 
 def test_what_is_denied_from_here_is_refused_whatever_is_granted(granted: Known) -> None:

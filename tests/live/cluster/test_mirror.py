@@ -22,7 +22,7 @@ import spark_replication as sr
 from spark_replication.client.asking.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.asking.load import TABLES, read_events, read_status
+from spark_replication.mirror.asking.load import TABLES, read_events, read_groups, read_status
 from spark_replication.mirror.delta.reading import is_one_of
 from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.transport.security.security import NO_SECURITY
@@ -101,6 +101,45 @@ def test_who_led_and_why_is_told_as_it_was(cluster: sr.LocalCluster, name: str) 
     )
     isr = f"isr {sorted([first, other])} → {[other]}"
     assert f"leader {first} → {other}, leader_epoch 0 → 1, {isr}" in listed.stdout
+
+
+def test_the_table_tells_how_far_groups_are(tmp_path: Path) -> None:
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path / "data", config={"mirror.heartbeat.ms": 200}) as cluster:
+        cluster.admin.create_topic(
+            "orders", SCHEMA, partitions=2, replication_factor=1, config={"min.insync.replicas": 1}
+        )
+        cluster.wait_healthy()
+        with sr.Producer(cluster.bootstrap) as producer:
+            for number in (0, 1):
+                batch = pa.record_batch([pa.array(range(3), pa.int64())], schema=SCHEMA)
+                producer.send("orders", batch, partition=number).result()
+
+        def told() -> list[tuple[object, ...]]:
+            columns = ("partition", "state", "position", "position_epoch", "log_end", "lag_records", "member")
+            rows = read_groups(cluster.mirror_path).to_pylist()
+            return sorted(tuple(row[name] for name in columns) for row in rows if row["group"] == "etl")
+
+        assert told() == []
+        with sr.Consumer(cluster.bootstrap, ["orders"], group="etl", auto_commit=False, name="one") as consumer:
+            found = consumer.poll(30)
+            assert found is not None
+            consumer.commit(found)
+            other = 1 - found.partition
+            eventually(
+                lambda: (
+                    told()
+                    == sorted(
+                        [
+                            (found.partition, "stable", 3, 0, 3, 0, "one"),
+                            (other, "stable", None, None, 3, 3, "one"),
+                        ]
+                    )
+                ),
+                "the group with its member",
+            )
+        eventually(lambda: [each[1] for each in told()] == ["empty"] * 2, "the member has left")
+        cluster.admin.delete_group("etl")
+        eventually(lambda: told() == [], "the group is gone")
 
 
 def partition(admin: sr.Admin, name: str) -> PartitionDescription:

@@ -12,6 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import spark_replication as sr
+from spark_replication.client.asking.groups import GroupDescription
+from spark_replication.errors import InvalidRequest
 from tests.live.cluster.faults import kill
 from tests.live.cluster.waiting import eventually
 from tests.live.datasource.stories import SCHEMA, TIMEOUT_S, Topic, ended
@@ -67,6 +70,38 @@ def test_a_stream_goes_on_where_its_checkpoint_says_and_ends_with_what_was_there
     assert table.ids == list(range(50))
     assert ends(query) == [{"0": 20, "1": 20, "2": 10}]
     assert ends(table.take_what_is_there(topic.stream())) == []
+
+
+def group(topic: Topic, name: str) -> GroupDescription:
+    (found,) = topic.cluster.admin.groups([f"spark:{name}"])
+    return found
+
+
+def test_a_query_is_seen_as_a_group_and_has_told_all_when_it_ends(topic: Topic, table: Table) -> None:
+    topic.fill(0, 10, 20)
+    table.take_what_is_there(topic.stream(queryName=topic.name))
+    found = group(topic, topic.name)
+    assert (found.state, found.members, found.lag) == ("spark_query", (), 0)
+    assert [each.offset for each in found.partitions] == [10, 10, 10]
+    topic.fill(30)
+    assert group(topic, topic.name).lag == 10
+    table.take_what_is_there(topic.stream(queryName=topic.name))
+    assert group(topic, topic.name).lag == 0
+    consumer = sr.Consumer(topic.cluster.bootstrap, [topic.name], group=f"spark:{topic.name}")
+    with pytest.raises(InvalidRequest, match="is a Spark query, which shares nothing"):
+        consumer.poll(TIMEOUT_S)
+    consumer.close()
+
+
+def test_a_query_without_a_name_is_the_same_group_after_each_start(topic: Topic, table: Table) -> None:
+    topic.fill(0)
+    query = table.take_what_is_there(topic.stream())
+    (name,) = {json.loads(each.json)["sources"][0]["endOffset"]["query_id"] for each in query.recentProgress}
+    assert group(topic, name).lag == 0
+    going_on = table.go_on_taking(topic.stream())
+    topic.fill(10, 20)
+    eventually(lambda: [each.offset for each in group(topic, name).partitions] == [20, 10, 0], "what it has committed")
+    going_on.stop()
 
 
 def test_a_trigger_takes_no_more_rows_than_it_may_and_shows_what_it_leaves(topic: Topic, table: Table) -> None:

@@ -12,6 +12,7 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.mirror.delta.delta_file import DeltaFile
 from spark_replication.mirror.tables.brokers import BROKERS, BrokerRow
 from spark_replication.mirror.tables.columns import Table, Tombstone
+from spark_replication.mirror.tables.groups import GROUPS, GroupRow
 from spark_replication.mirror.tables.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
 from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.model import PartitionState, Registration
@@ -71,6 +72,30 @@ def broker_row(broker: int, zxid: int, *, shutting_down: bool = False, port: int
         shutting_down=shutting_down,
     )
     return BrokerRow(cluster_id=CLUSTER, broker=broker, registration=registration, zxid=zxid, at_ms=0, told_ms=0)
+
+
+def group_row(partition: int, position: int, *, group: str = "etl", lag: int = 4) -> GroupRow:
+    """Of a log of orders that ends so many records later."""
+    return GroupRow(
+        cluster_id=CLUSTER,
+        group=group,
+        topic="orders",
+        partition=partition,
+        state="stable",
+        position=position,
+        position_epoch=2,
+        log_end=position + lag,
+        lag_records=lag,
+        lag_ms=1_500,
+        member="one",
+        host="host1",
+        committed_ms=7_000,
+        told_ms=8_000,
+    )
+
+
+def write_groups(path: str, *rows: GroupRow, controller_epoch: int = 4) -> None:
+    DeltaFile(GROUPS, GROUPS.path(path), CLUSTER).replace(GROUPS.rows(rows, []), controller_epoch)
 
 
 def write(path: str, table: Table[Any], live: Sequence[Any], dead: Sequence[Tombstone] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from spark_replication.config import settings_from
 from spark_replication.core.controller.news import News
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
+from spark_replication.mirror.asking.load import UNREADABLE, read_groups
 from spark_replication.mirror.delta import delta_file
 from spark_replication.mirror.delta.delta_file import DeltaFile
 from spark_replication.mirror.tables.facts import term_of
@@ -28,7 +30,16 @@ from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.mirror.telling.latest_rows import MUCH, LatestRows
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
-from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, changed, command, everything, thread, wait_for
+from tests.live.mirror.mirror_stories import (
+    CLUSTER,
+    DEADLINE_S,
+    changed,
+    command,
+    everything,
+    group_row,
+    thread,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -327,6 +338,51 @@ def test_a_deposed_controller_does_not_say_how_far_its_successors_tables_are(pat
     assert [each["zxid"] for each in stored(path)] == [10]
     assert status(path) == row
     successor.close()
+
+
+def positions(path: str) -> list[tuple[int, int]]:
+    try:
+        rows = read_groups(path).to_pylist()
+    except UNREADABLE:  # it is being made
+        return []
+    return sorted((row["partition"], row["position"]) for row in rows)
+
+
+def test_groups_are_as_they_were_told_last(path: str, start: Start) -> None:
+    mirror = start()
+    mirror.tell_groups([group_row(0, 5), group_row(1, 6)])
+    wait_for(lambda: positions(path) == [(0, 5), (1, 6)])
+    mirror.tell(everything(20, (command("orders"), 10)))
+    mirror.tell_groups([group_row(0, 8)])
+    wait_for(lambda: positions(path) == [(0, 8)])
+    mirror.flush(DEADLINE_S)
+    assert (topics(path), mirror.error) == (["orders"], None)
+
+
+def test_a_deposed_controller_does_not_say_how_far_groups_are(path: str, start: Start) -> None:
+    start().tell_groups([group_row(0, 5)])
+    wait_for(lambda: positions(path) == [(0, 5)])
+    deposed = thread(path, TELLER._replace(controller_epoch=3), interval_ms=1)
+    deposed.tell_groups([group_row(0, 1)])
+    wait_for(lambda: deposed._told_groups is None)
+    deposed.close()
+    assert positions(path) == [(0, 5)]
+
+
+def test_groups_that_cannot_be_written_are_the_mirrors_own_trouble(path: str, start: Start) -> None:
+    mirror = start(heartbeat_ms=100)
+    mirror.tell(everything(20, (command("orders"), 10)))
+    mirror.flush(DEADLINE_S)
+    shutil.rmtree(Path(path, "groups"))
+    Path(path, "groups").write_text("a file where the folder should be")
+    mirror.tell_groups([group_row(0, 5)])
+    wait_for(lambda: mirror.error is not None)
+    assert mirror.wants_all
+    Path(path, "groups").unlink()
+    mirror.tell_groups([group_row(0, 6)])
+    mirror.tell(everything(20, (command("orders"), 10)))
+    wait_for(lambda: positions(path) == [(0, 6)])
+    wait_for(lambda: mirror.error is None)
 
 
 def test_a_table_that_cannot_be_written_is_not_said_to_be_fresh(path: str, start: Start) -> None:

@@ -37,10 +37,12 @@ from tests.live.mirror.mirror_stories import (
     command,
     everything,
     gone,
+    group_row,
     row,
     thread,
     write,
     write_brokers,
+    write_groups,
     write_partitions,
 )
 from tests.unit.view.described_conditions import KNOWN, cluster_with
@@ -48,7 +50,7 @@ from tests.unit.view.described_conditions import KNOWN, cluster_with
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 VIEWS = (
-    *("partitions", "brokers", "topics", "status", "routes", "events", "leaderships"),
+    *("partitions", "brokers", "topics", "status", "routes", "events", "leaderships", "groups"),
     *("leaderless", "under_min_isr", "under_replicated", "moving", "not_preferred"),
 )
 
@@ -107,6 +109,7 @@ def write_topic_and_status(path: str) -> None:
     )
     write(path, STATUS, [status])
     write(path, EVENTS, LED)
+    write_groups(path, group_row(1, 5), group_row(0, 9, group="spark:copy", lag=0))
 
 
 def found(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -139,6 +142,9 @@ def test_each_view_answers_its_question(spark: SparkSession, path: str) -> None:
     ]
     assert found(spark, "SELECT topic FROM topics") == [("orders",)]
     assert found(spark, "SELECT controller, zxid FROM status") == [("127.0.0.1:9000", 20)]
+    behind = "SELECT group, partition, member, lag_records FROM groups WHERE group = 'etl' AND lag_records > 0"
+    assert found(spark, behind) == [("etl", 1, "one", 4)]
+    assert found(spark, "SELECT count(*) FROM groups") == [(2,)]
     # Partition 2's leader has not confirmed its epoch, and 4's is gone.
     assert spark.table("routes").columns == [
         *("topic", "partition", "leader", "leader_epoch", "host", "port", "address", "topic_id")

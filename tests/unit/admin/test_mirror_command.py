@@ -18,7 +18,7 @@ from spark_replication.mirror.tables.partitions import PARTITIONS
 from spark_replication.mirror.tables.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
 from spark_replication.process.threads import now_ms
-from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
+from tests.live.mirror.mirror_stories import CLUSTER, command, gone, group_row, row, write_groups
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -35,6 +35,16 @@ def test_partitions_are_listed_as_the_table_shows_them(run: Run, tmp_path: Path)
     table = run("mirror", "show", "--path", tmp_path)
     assert "payments" in table.out
     assert "active epoch" in table.out
+
+
+def test_groups_are_listed_as_the_table_shows_them(run: Run, tmp_path: Path) -> None:
+    write_groups(str(tmp_path), group_row(1, 7), group_row(0, 5))
+    listed = run("mirror", "show", "--path", tmp_path, "--table", "groups", "--format=json")
+    assert (listed.exit, listed.err) == (0, "")
+    found = [
+        (each["group"], each["partition"], each["position"], each["lag_records"]) for each in json.loads(listed.out)
+    ]
+    assert found == [("etl", 0, 5, 4), ("etl", 1, 7, 4)]
 
 
 @pytest.mark.parametrize(("age_ms", "exit_code"), [(0, 0), (21_000, 1)])

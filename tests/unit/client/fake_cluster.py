@@ -422,6 +422,8 @@ class FakeGroups:
             positions[Holding(place.topic, place.partition)] = DescribedPosition(
                 **msgspec.structs.asdict(place), committed_ms=now_ms()
             )
+        for each in asked.dropped:
+            positions.pop(each, None)
         self.by_name[group.group] = replace(group, positions=tuple(each for _, each in sorted(positions.items())))
         return Done()
 

@@ -76,6 +76,25 @@ def test_a_group_is_as_far_behind_as_leaders_have_records(rows: FakeCluster, adm
     assert (found.state, found.lag) == ("moving", 5), "nobody reads partition 2"
 
 
+@pytest.mark.parametrize(
+    ("name", "state", "partitions"), [("spark:etl", "spark_query", [0]), ("spark", "empty", [0, 1, 2])]
+)
+def test_a_spark_query_is_told_from_a_group_that_has_no_members_and_reads_what_it_reports(
+    rows: FakeCluster, admin: Admin, name: str, state: str, partitions: list[int]
+) -> None:
+    rows.groups.add(group(name, positions=[position(0, 3)]))
+    (found,) = admin.groups([name])
+    assert (found.state, [each.partition for each in found.partitions]) == (state, partitions)
+
+
+def test_a_spark_query_is_not_reset_but_forgotten(rows: FakeCluster, admin: Admin) -> None:
+    rows.groups.add(group("spark:etl", positions=[position(0, 3)]))
+    with pytest.raises(InvalidRequest, match="goes on where its checkpoint says"):
+        admin.reset_group("spark:etl", to="earliest")
+    admin.delete_group("spark:etl")
+    assert "spark:etl" not in rows.groups.by_name
+
+
 def test_what_a_leader_does_not_say_is_not_known(rows: FakeCluster, admin: Admin) -> None:
     rows.lead(None, partition=0)
     (found,) = admin.groups(["etl"])

@@ -17,6 +17,7 @@ from spark_replication.mirror.delta import delta_file
 from spark_replication.mirror.delta.delta_file import LOW_WATER, OWNER, DeltaFile
 from spark_replication.mirror.tables.columns import Tombstone
 from spark_replication.mirror.tables.events import EVENTS, EventRow
+from spark_replication.mirror.tables.groups import GROUPS, GroupRow
 from spark_replication.mirror.tables.history import (
     DATA_AT_LEAST,
     HISTORY,
@@ -30,7 +31,7 @@ from spark_replication.mirror.telling.events_file import EventsFile
 from spark_replication.mirror.telling.latest import TableBatch
 from spark_replication.process.threads import now_ms
 from spark_replication.sim.cast.mirror import MirrorTable
-from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
+from tests.live.mirror.mirror_stories import CLUSTER, command, gone, group_row, row
 
 File = DeltaFile[PartitionRow]
 
@@ -356,3 +357,53 @@ def test_events_are_kept_for_a_time(tmp_path: Path) -> None:
     file.expire(600_000)
     assert numbers_in(file.file) == [2, 3]
     assert append(file.file, 3, 4) == [3]
+
+
+def groups_in(uri: str) -> list[tuple[str, int, int]]:
+    rows = DeltaTable(uri).to_pyarrow_table().sort_by([("group", "ascending"), ("partition", "ascending")]).to_pylist()
+    return [(each["group"], each["partition"], each["position"]) for each in rows]
+
+
+def replace_groups(file: DeltaFile[GroupRow], term: int, *rows: GroupRow) -> None:
+    file.replace(GROUPS.rows(rows, []), term)
+
+
+def test_rows_that_are_told_together_replace_all_others(tmp_path: Path) -> None:
+    file = DeltaFile(GROUPS, str(tmp_path / "groups"), CLUSTER)
+    replace_groups(file, 4, group_row(0, 5), group_row(1, 6), group_row(0, 1, group="other"))
+    assert groups_in(file.uri) == [("etl", 0, 5), ("etl", 1, 6), ("other", 0, 1)]
+    replace_groups(file, 4, group_row(0, 7))
+    assert groups_in(file.uri) == [("etl", 0, 7)]
+    replace_groups(file, 4)
+    assert groups_in(file.uri) == []
+
+
+def test_no_rows_in_the_place_of_none_are_no_write(tmp_path: Path) -> None:
+    file = DeltaFile(GROUPS, str(tmp_path / "groups"), CLUSTER)
+    file.open()
+    version = DeltaTable(file.uri).version()
+    replace_groups(file, 4)
+    assert DeltaTable(file.uri).version() == version
+
+
+def test_rows_of_an_earlier_term_replace_nothing_however_late_they_come(tmp_path: Path) -> None:
+    uri = str(tmp_path / "groups")
+    deposed, next_one = DeltaFile(GROUPS, uri, CLUSTER), DeltaFile(GROUPS, uri, CLUSTER)
+    replace_groups(deposed, 4, group_row(0, 5))  # it has the table open from here on
+    replace_groups(next_one, 5, group_row(0, 6))
+    replace_groups(deposed, 4, group_row(0, 9))
+    assert groups_in(uri) == [("etl", 0, 6)]
+    replace_groups(DeltaFile(GROUPS, uri, CLUSTER), 4)
+    assert groups_in(uri) == [("etl", 0, 6)]
+    replace_groups(next_one, 5, group_row(0, 7))
+    assert groups_in(uri) == [("etl", 0, 7)]
+
+
+def test_a_table_of_groups_is_tidied(tmp_path: Path) -> None:
+    file = DeltaFile(GROUPS, str(tmp_path / "groups"), CLUSTER)
+    for position in range(delta_file.WRITES_UNTIDY):
+        replace_groups(file, 4, group_row(0, position))
+    file.tidy(1 << 20)
+    assert not file.is_untidy
+    replace_groups(DeltaFile(GROUPS, file.uri, CLUSTER), 3, group_row(0, 0))
+    assert groups_in(file.uri) == [("etl", 0, delta_file.WRITES_UNTIDY - 1)], "whose they are is still known"

@@ -92,6 +92,12 @@ def test_a_group_has_a_limit() -> None:
     assert deciding.joins(full, "m7", X)  # it is one already
 
 
+def test_a_spark_query_has_no_members() -> None:
+    with pytest.raises(InvalidRequest, match="group spark:etl is a Spark query"):
+        deciding.joins(ConsumerGroup("spark:etl"), "x", X)
+    assert deciding.joins(ConsumerGroup("spark"), "x", X)
+
+
 def test_a_member_without_a_name_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="a member has a name"):
         deciding.joins(group(), "", X)

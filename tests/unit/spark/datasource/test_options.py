@@ -50,6 +50,8 @@ def test_what_is_not_said_is_as_users_of_logs_expect() -> None:
         ({"partitionBy": "region,id"}, {"partition_by": ("region", "id")}),
         ({"checkpointLocation": "/tmp", "queryName": "q", "path": "x"}, {}),
         ({"deadlineMs": "100"}, {"deadline_ms": 100}),
+        ({"queryName": "a name of Spark's, for a sink"}, {"query_name": None, "reports_group": True}),
+        ({"reportGroup": "false"}, {"reports_group": False}),
         ({"writeId": "copy"}, {"write_id": "copy", "write_batch": None, "append_bytes": None}),
         ({"writeId": "copy", "writeBatch": "0"}, {"write_batch": 0}),
         ({"appendBytes": "65536"}, {"append_bytes": 65_536}),
@@ -148,6 +150,13 @@ def test_a_path_names_the_topic() -> None:
 def test_a_mistake_is_named_with_what_is_right(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         options(given)
+
+
+def test_a_stream_is_a_group_of_its_querys_name() -> None:
+    assert options({"queryname": "etl:2"}, is_stream=True).query_name == "etl:2"
+    for wrong in ("", "two words", "x" * 244):
+        with pytest.raises(InvalidRequest, match="it names a group"):
+            options({"queryName": wrong}, is_stream=True)
 
 
 def test_a_stream_has_no_end() -> None:

@@ -36,7 +36,7 @@ def fill(cluster: FakeCluster, topic: str, *numbers: int, partition: int = 0) ->
 
 
 def source(cluster: FakeCluster, given: Mapping[str, str]) -> ReplicatedLog:
-    told = {"bootstrap": cluster.bootstrap, "deadlineMs": str(PASSES_MS), "localReads": "false"}
+    told = {"bootstrap": cluster.bootstrap, "deadlineMs": str(PASSES_MS), "localReads": "false", "reportGroup": "false"}
     return ReplicatedLog({"startingOffsets": "earliest", **told, **given})
 
 

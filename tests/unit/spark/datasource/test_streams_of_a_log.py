@@ -51,7 +51,7 @@ def fill(cluster: FakeCluster, partition: int, batches: int = 1, rows: int = ROW
 
 
 def options(cluster: FakeCluster, **given: Any) -> LogOptions:
-    given = {"deadline_ms": PASSES_MS, "local_reads": False, **given}
+    given = {"deadline_ms": PASSES_MS, "local_reads": False, "reports_group": False, **given}
     return LogOptions(topic="orders", bootstrap=cluster.bootstrap, security={}, **given)
 
 
