@@ -4,15 +4,13 @@ far each is behind."""
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
+from spark_replication.client.asking.group_logs import GroupLogs, LogSeen
 from spark_replication.client.finding.deadline import Deadline, persistently
-from spark_replication.client.finding.ranges import ranges_at
 from spark_replication.client.finding.routes import ASK_MS, Routes
 from spark_replication.core.routing import Route, partition_of
 from spark_replication.errors import (
@@ -31,7 +29,6 @@ from spark_replication.messages.actions import (
     RESET_GROUP,
 )
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
-from spark_replication.messages.envelope import NONE
 from spark_replication.messages.groups import (
     GROUP_NAME,
     GROUPS_TOPIC,
@@ -44,14 +41,11 @@ from spark_replication.messages.groups import (
     OpenGroups,
     ResetGroup,
 )
-from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.model import (
-    BrokerId,
     Count,
     EpochOrNone,
     Offset,
     PartitionNumber,
-    Registration,
     TimeMs,
     TopicPartition,
     shortened,
@@ -59,7 +53,6 @@ from spark_replication.model import (
 from spark_replication.process.threads import now_ms
 
 NAMED_MAX = 10  # groups in a refusal
-RANGES_A_CALL = 2_000
 
 GroupState = Literal["empty", "stable", "moving", "spark_query"]
 
@@ -147,11 +140,12 @@ def described_groups(routes: Routes, names: Collection[str] | None, deadline: De
     groups = told_groups(routes, names, deadline)
     topics = {topic for group in groups for topic in _topics(group)}
     if not topics:
-        return [_described(group, {}, {}) for group in groups]
+        return [_described(group, {}, GroupLogs((), {})) for group in groups]
     metadata = _metadata_seen(routes, topics, deadline)
     there = {each.name: each for each in metadata.topics}
-    logs = _logs(routes, metadata.brokers, there, groups, deadline)
-    return [_described(group, there, log) for group, log in zip(groups, logs, strict=True)]
+    logs = GroupLogs(metadata.topics, metadata.brokers)
+    logs.ask(routes, [each for group in groups for each in _read_by(group, there)], deadline)
+    return [_described(group, there, logs) for group in groups]
 
 
 def told_groups(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> list[DescribedGroup]:
@@ -231,42 +225,6 @@ def _topics(group: DescribedGroup) -> set[str]:
 
 #: The topics that there are, as far as the asker may see them.
 There = Mapping[str, TopicMetadata]
-Logs = dict[TopicPartition, FoundRange]
-
-
-def _logs(
-    routes: Routes,
-    brokers: Mapping[BrokerId, Registration],
-    there: There,
-    groups: Sequence[DescribedGroup],
-    deadline: Deadline,
-) -> list[Logs]:
-    """For each group, what leaders say of the logs that it reads, from its positions on. What they do not say is left
-    out."""
-    asked: dict[BrokerId, list[tuple[int, WantedRange]]] = defaultdict(list)
-    for number, group in enumerate(groups):
-        positions = {(each.topic_partition, each.topic_id): each.offset for each in group.positions}
-        for each in (command for topic in _there(_topics(group), there) for command in topic.partitions):
-            if each.state.leader is not None:
-                wanted = WantedRange(
-                    topic=each.topic,
-                    partition=each.partition,
-                    start=positions.get((each.topic_partition, each.topic_id), 0),
-                    may_lag=True,
-                    timed=True,
-                )
-                asked[each.state.leader].append((number, wanted))
-    found: list[Logs] = [{} for _ in groups]
-    for leader, wanted_there in asked.items():
-        if (registered := brokers.get(leader)) is None:
-            continue
-        for first in range(0, len(wanted_there), RANGES_A_CALL):
-            numbers, ranges = zip(*wanted_there[first : first + RANGES_A_CALL], strict=True)
-            with suppress(ReplicationError):
-                for number, log in zip(numbers, ranges_at(routes, registered.address, ranges, deadline), strict=True):
-                    if log.error == NONE:
-                        found[number][log.topic_partition] = log
-    return found
 
 
 def _there(topics: Iterable[str], there: There) -> Iterator[TopicMetadata]:
@@ -277,17 +235,28 @@ def _partitions_of(topics: Iterable[str], there: There) -> Iterator[TopicPartiti
     return (TopicPartition(topic.name, number) for topic in _there(topics, there) for number in topic.numbers)
 
 
-def _described(group: DescribedGroup, there: There, logs: Logs) -> GroupDescription:
-    owners = {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
+def _owners(group: DescribedGroup) -> dict[TopicPartition, str]:
+    return {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
+
+
+def _read_by(group: DescribedGroup, there: There) -> list[tuple[TopicPartition, DescribedPosition | None]]:
+    """All that the group reads, and where it goes on there."""
     positions = {each.topic_partition: each for each in group.positions}
     # A Spark query reads no partition but those that it reports.
-    read = () if group.group.startswith(OF_SPARK) else _topics(group)
-    partitions = sorted({*positions, *owners, *_partitions_of(read, there)})
+    topics = () if group.group.startswith(OF_SPARK) else _topics(group)
+    read = sorted({*positions, *_owners(group), *_partitions_of(topics, there)})
+    return [(each, positions.get(each)) for each in read]
+
+
+def _described(group: DescribedGroup, there: There, logs: GroupLogs) -> GroupDescription:
+    owners = _owners(group)
     return GroupDescription(
         group=group.group,
         state=_state(group, owners, there),
         members=tuple(map(_member, group.members)),
-        partitions=tuple(_partition(each, positions.get(each), logs.get(each), owners) for each in partitions),
+        partitions=tuple(
+            _partition(each, position, logs.seen(each, position), owners) for each, position in _read_by(group, there)
+        ),
     )
 
 
@@ -319,7 +288,7 @@ def _member(told: DescribedMember) -> GroupMemberDescription:
 def _partition(
     name: TopicPartition,
     position: DescribedPosition | None,
-    log: FoundRange | None,
+    log: LogSeen | None,
     owners: Mapping[TopicPartition, str],
 ) -> GroupPartitionDescription:
     if position is not None and log is not None and log.topic_id != position.topic_id:
@@ -331,7 +300,13 @@ def _partition(
         last_epoch=None if position is None else position.last_epoch,
         committed_ms=None if position is None else position.committed_ms,
         log_start=None if log is None else log.log_start,
-        end=None if log is None else log.high_watermark,
-        lag_ms=None if log is None else 0 if log.start_ms is None else max(0, now_ms() - log.start_ms),
+        end=None if log is None else log.end,
+        lag_ms=_lag_ms(log),
         member=owners.get(name),
     )
+
+
+def _lag_ms(log: LogSeen | None) -> int | None:
+    if log is None or not log.is_timed:
+        return None
+    return 0 if log.since_ms is None else max(0, now_ms() - log.since_ms)

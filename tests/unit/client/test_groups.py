@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.asking import groups
+from spark_replication.client.asking import group_logs
 from spark_replication.client.asking.admin import Admin
 from spark_replication.client.asking.group_resets import PositionChange
 from spark_replication.client.producing.producer import Producer
@@ -148,8 +148,27 @@ def test_leaders_are_asked_for_so_many_ranges_at_a_time(
     rows: FakeCluster, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = [(each.end, each.lag) for each in admin.groups()[0].partitions]
-    monkeypatch.setattr(groups, "RANGES_A_CALL", 2)
+    monkeypatch.setattr(group_logs, "RANGES_A_CALL", 2)
     assert [(each.end, each.lag) for each in admin.groups()[0].partitions] == before == [(4, 2), (4, 4), (0, 0)]
+
+
+def test_a_place_is_asked_about_once_however_many_groups_are_there(rows: FakeCluster, admin: Admin) -> None:
+    """Partition 0 has four records, partition 1 as many that nobody has read, partition 2 none."""
+    for number in range(10):
+        rows.groups.add(group(f"at-{number:02}", positions=[position(0, 4 if number < 5 else 1)]))
+    assert [each.lag for each in admin.groups()] == [4] * 5 + [7] * 5 + [6]
+    asked = [rows.log(partition=number).asked_ranges for number in range(3)]
+    assert asked == [1 + 2, 1 + 1, 1], "its end; and since when, at 1 and at 2; at 0; nothing is there"
+
+
+def test_since_when_is_asked_of_so_many_places_and_those_first_that_are_most_behind(
+    rows: FakeCluster, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_logs, "TIMED_MAX", 1)
+    (found,) = admin.groups()
+    assert [each.lag for each in found.partitions] == [2, 4, 0]
+    assert [None if each.lag_ms is None else each.lag_ms > 0 for each in found.partitions] == [None, True, False]
+    assert found.lag_ms is None
 
 
 def test_groups_of_every_coordinator_are_told_each_with_its_own_positions(rows: FakeCluster, admin: Admin) -> None:
