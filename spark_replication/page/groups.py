@@ -16,7 +16,7 @@ from spark_replication.page.answers import Age, GroupDetail, GroupMemberRow, Gro
 from spark_replication.page.asking import Cluster
 from spark_replication.page.looking import Poller
 from spark_replication.process.threads import now_ms
-from spark_replication.view.groups import GroupSummary, most_behind_first, summary_of
+from spark_replication.view.groups import GroupSummary, most_behind_first, place_by_lag, summary_of
 
 GROUPS_S = 3.0
 # Of one answer.
@@ -104,8 +104,7 @@ def group_detail(group: GroupDescription, at_ms: int, age: Age) -> GroupDetail:
     """at_ms: when the group was told to be so."""
     names = {each.member: each.name for each in group.members}
     members = sorted(group.members, key=lambda each: (each.name, each.member))
-    # Those of which nobody knows it come before those that were read to their end.
-    partitions = sorted(group.partitions, key=lambda each: (-(each.lag or 0), each.lag is not None))
+    partitions = sorted(group.partitions, key=lambda each: place_by_lag(each.lag))
     return GroupDetail(
         summary=summary_of(group),
         members=[_member(each, at_ms) for each in members[:MEMBERS_MAX]],

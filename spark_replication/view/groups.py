@@ -73,6 +73,12 @@ def summary_of(group: ShownGroup, partitions: Collection[ShownPosition] | None =
     )
 
 
+def place_by_lag(lag: int | None) -> tuple[int, bool]:
+    """What sorts what is most behind to the front. That of which nobody knows it comes before what was read to its
+    end."""
+    return -(lag or 0), lag is not None
+
+
 def most_behind_first(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
     """A group of which nobody knows it comes before groups that have read everything."""
     return sorted(groups, key=lambda each: (-each.behind, -each.unknown, each.group))

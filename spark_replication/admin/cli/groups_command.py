@@ -34,6 +34,7 @@ from spark_replication.client.asking.groups import (
 from spark_replication.model import TimeMs
 from spark_replication.process.logs import harmless
 from spark_replication.transport.security.security import Security
+from spark_replication.view.groups import most_behind_first, place_by_lag, summary_of
 
 _COLUMNS = ("group", "state", "members", "partitions", "lag_records", "lag_ms", "oldest_commit")
 _OF_A_MEMBER = ("name", "host", "partitions", "hands_over", "silent_ms", "connected", "member")
@@ -54,13 +55,9 @@ def groups(context: click.Context, bootstrap: str | None, output: Format, securi
     `sr.Consumer(…, group=…)` is a member of one."""
     if (bootstrap := own_bootstrap(context, bootstrap)) is not None:
         with closing(admin_at(bootstrap, security)) as admin:
-            found = admin.groups()
-        show(_COLUMNS, (_row(each) for each in sorted(found, key=lambda each: _most_behind(each.lag))), output=output)
-
-
-def _most_behind(lag: int | None) -> tuple[bool, int]:
-    """What nobody knows may be the most."""
-    return lag is not None, -(lag or 0)
+            found = {each.group: each for each in admin.groups()}
+        listed = most_behind_first(map(summary_of, found.values()))
+        show(_COLUMNS, (_row(found[each.group]) for each in listed), output=output)
 
 
 def _row(group: GroupDescription) -> tuple[Any, ...]:
@@ -114,7 +111,7 @@ def lag(bootstrap: str, security: Security, output: Format, group: str | None) -
     with closing(admin_at(bootstrap, security)) as admin:
         found = admin.groups() if group is None else [_named(admin, group)]
     of_all = [(own, each) for own in found for each in own.partitions]
-    of_all.sort(key=lambda of: _most_behind(of[1].lag))
+    of_all.sort(key=lambda of: place_by_lag(of[1].lag))
     show(_OF_A_LAG, (_of_partition(own, each, _OF_A_LAG) for own, each in of_all), output=output)
 
 

@@ -18,6 +18,7 @@ from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.mirror.tables.groups import GroupRow
 from spark_replication.process.threads import now_ms
 from spark_replication.transport.security.security import Security
+from spark_replication.view.groups import place_by_lag
 
 LOOK_MS = 10_000
 REST_PARTS = 20  # looks take a twentieth of a processor at most, however many groups there are
@@ -104,8 +105,8 @@ def rest_after(worked_s: float, interval_s: float) -> float:
 
 
 def most_behind(rows: Iterator[GroupRow]) -> list[GroupRow]:
-    """At most ROWS_MAX: what nobody knows may be the most."""
-    found = heapq.nsmallest(ROWS_MAX, rows, key=lambda row: (row.lag_records is not None, -(row.lag_records or 0)))
+    """At most ROWS_MAX."""
+    found = heapq.nsmallest(ROWS_MAX, rows, key=lambda row: place_by_lag(row.lag_records))
     return sorted(found, key=lambda row: (row.group, row.topic, row.partition))
 
 
