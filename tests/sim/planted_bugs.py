@@ -1696,6 +1696,14 @@ PLANTED_BUGS = (
         profile="groups",
     ),
     bug(
+        "look for a coordinator where nobody let a member in",
+        "engine/client/coordinator_search.py",
+        "        self.doubts_route = True",
+        "        self.doubts_route = False",
+        ASSIGNED,
+        profile="groups",
+    ),
+    bug(
         "commit a record too many",
         "engine/client/membership.py",
         "            offset=offset,\n",

@@ -1,4 +1,5 @@
-"""A consumer's connection to whoever coordinates its group: does what engine.client.membership says.
+"""A consumer's connection to whoever coordinates its group: does what engine.client.coordinator_search and
+engine.client.membership say.
 
 A loop of its own carries requests, answers and news. Finding the coordinator and connecting may wait, so another thread
 does it each time.
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 
 from spark_replication.client.asking.groups import coordinator_of
-from spark_replication.client.finding.connecting import Opened, opened
+from spark_replication.client.finding.connecting import opened
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.core.routing import Route
+from spark_replication.engine.client.coordinator_search import CoordinatorSearch
 from spark_replication.engine.client.membership import Membership
-from spark_replication.engine.client.pausing import back_off_s
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -59,9 +60,10 @@ class CoordinatorLink:
         self._changed = changed
         self._failed = failed
         self._loop = SocketLoop("consumer-loop", failed=lambda error: self._give_up(mistake(error, "this consumer")))
+        self._search = CoordinatorSearch()
         self._connection: CoordinatorConnection | None = None
-        self._is_connecting = False
-        self._failures = 0
+        #: Whoever was found last. For the attempt that is under way.
+        self._route: Route | None = None
         self._is_closed = False
 
     # From any thread.
@@ -88,59 +90,53 @@ class CoordinatorLink:
     def _look(self) -> None:
         if self._connection is not None:
             self._loop.touch(self._connection)
-        elif not self._is_connecting and not self._is_closed:
-            self._is_connecting = True
+        elif not self._is_closed and self._search.begins(time.monotonic()):
             threading.Thread(target=self._connect, name="consumer-connects", daemon=True).start()
 
     def _connect(self) -> None:
         """On a thread of its own."""
         try:
-            route = coordinator_of(self._routes, self._membership.group, Deadline(FIND_MS))
-            found = self._opened(route)
+            if self._search.doubts_route and self._route is not None:
+                self._routes.stale(self._route)
+            self._route = coordinator_of(self._routes, self._membership.group, Deadline(FIND_MS))
+            found = opened(
+                self._route.host,
+                self._route.replication_port,
+                self._routes.security,
+                joins=True,
+                frame_bytes_max=ANSWER_BYTES_MAX,
+            )
+            found.channel.setblocking(False)
         except (OSError, ReplicationError) as error:
             self._loop.post(partial(self._not_connected, error))
         except BaseException as error:
             self._loop.post(partial(self._not_connected, mistake(error, "this consumer")))
             raise
         else:
-            self._loop.post(partial(self._connected, route, found.channel, found.receiver))
-
-    def _opened(self, route: Route) -> Opened:
-        try:
-            found = opened(
-                route.host,
-                route.replication_port,
-                self._routes.security,
-                joins=True,
-                frame_bytes_max=ANSWER_BYTES_MAX,
-            )
-        except (OSError, ReplicationError):
-            self._routes.stale(route)  # whoever does not let anybody in may be stopped, or gone
-            raise
-        found.channel.setblocking(False)
-        return found
+            self._loop.post(partial(self._connected, found.channel, found.receiver))
 
     def _not_connected(self, error: OSError | ReplicationError) -> None:
         log.info("nobody coordinates group %s at present: %s", self._membership.group, error)
-        self._is_connecting = False
-        self._failures += 1
-        if isinstance(error, ReplicationError) and not error.retriable:
-            self._give_up(error)
-            return
-        self._loop.at((time.monotonic() + back_off_s(self._failures)) * 1_000, self._look)
+        self._look_again(error)
+
+    def _look_again(self, error: OSError | ReplicationError) -> None:
+        self._search.failed(error, time.monotonic())
+        if self._search.error is not None:
+            self._give_up(self._search.error)
+        else:
+            self._loop.at(self._search.due_s * 1_000, self._look)
 
     def _give_up(self, error: ReplicationError) -> None:
         with self._lock:
             self._failed(error)
             self._changed()
 
-    def _connected(self, route: Route, channel: Channel, receiver: FrameReceiver) -> None:
-        self._is_connecting = False
+    def _connected(self, channel: Channel, receiver: FrameReceiver) -> None:
         if self._is_closed:
             channel.close()
             return
-        self._failures = 0
-        connection = CoordinatorConnection(self, route, channel, receiver)
+        self._search.connected()
+        connection = CoordinatorConnection(self, channel, receiver)
         with self._lock:
             self._membership.connected(time.monotonic())
         if self._loop.add(connection):
@@ -175,29 +171,23 @@ class CoordinatorLink:
             connection.outbox.put(encoded(frame))
         connection.outbox.flush()
         if has_lost:
-            self._routes.stale(connection.route)
             raise BrokerNotAvailable("another broker coordinates the group, or this one does not answer")
         return due_s
 
     def ended(self, connection: CoordinatorConnection, error: OSError | ReplicationError) -> None:
         if self._connection is connection:
             self._connection = None
-        self._routes.stale(connection.route)
         log.info("the connection to the coordinator of group %s ended: %s", self._membership.group, error)
         with self._lock:
             self._membership.disconnected(time.monotonic())
-            if isinstance(error, ReplicationError) and not error.retriable:
-                self._failed(error)
             self._changed()
         if not self._is_closed:
-            self._failures += 1
-            self._loop.at((time.monotonic() + back_off_s(self._failures)) * 1_000, self._look)
+            self._look_again(error)
 
 
 class CoordinatorConnection(Connected):
-    def __init__(self, link: CoordinatorLink, route: Route, channel: Channel, receiver: FrameReceiver) -> None:
+    def __init__(self, link: CoordinatorLink, channel: Channel, receiver: FrameReceiver) -> None:
         super().__init__(channel)
-        self.route = route
         self.receiver = receiver
         self._link = link
         self._channel = channel

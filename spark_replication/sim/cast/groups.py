@@ -1,4 +1,5 @@
-"""Members of consumer groups: engine.client.membership against engine.groups.coordinator, over simulated connections.
+"""Members of consumer groups: engine.client.{membership,coordinator_search} against engine.groups.coordinator, over
+simulated connections.
 
 A member asks the leaders of what it holds for committed records, one batch at a time of each partition, gives them to
 somebody who takes a while over each, and has committed what is done with. The rows of the groups' log are as in the
@@ -13,9 +14,10 @@ from functools import partial
 
 from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.core.routing import partition_of
+from spark_replication.engine.client.coordinator_search import CoordinatorSearch
 from spark_replication.engine.client.membership import BeginReading, EndReading, Membership
 from spark_replication.engine.replica.reads import look
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.groups import (
     GROUPS_TOPIC,
     CommitPositions,
@@ -46,11 +48,15 @@ LATE_MS = (50, 900)  # how long a connection may hold what is sent over it
 READ_BYTES_MAX = 30  # five records
 ASKS_AGAIN_MS = (30, 120)
 ANSWER_MS = 200
+LETS_IN_MS = 300  # so long a handshake may take
 WORKS_MS = (0, 25)  # how long somebody takes over a batch
 WORKS_LONG_PROBABILITY = 0.03
 WORKS_LONG_MS = (100, 900)
 WAITING_MAX = 4  # batches that were read and not given out
 RESTART_MS = (30, 400)
+
+
+GONE = BrokerNotAvailable("nobody is there")
 
 
 class SimulatedMemberLink:
@@ -121,6 +127,7 @@ class SimulatedMemberLink:
         if self.member.connection is self:
             self.member.connection = None
             self.member.membership.disconnected(self.member.now_s)
+            self.member.search.failed(GONE, self.member.now_s)
 
     def _broker_notices(self) -> None:
         self.broker.coordinators.hung_up(self)
@@ -155,6 +162,8 @@ class GroupMember(Client):
         super().__init__(f"m{number}.{life}", cluster)
         self.number, self.group, self.topic, self.life = number, group, topic, life
         self.judge = judge
+        self.search = CoordinatorSearch()
+        self._attempts = 0
         self.connection: SimulatedMemberLink | None = None
         introduction = Introduction(
             topics=(topic,), host=f"host-{1 + number % 4}", name=self.name, session_ms=SESSION_MS
@@ -190,7 +199,8 @@ class GroupMember(Client):
         if self.connection is not None and (not self.connection.broker.alive or membership.has_lost_coordinator):
             self.connection.break_off()
         if self.connection is None:
-            self._connect()
+            if self.search.begins(self.now_s):
+                self._connect()
         elif self.connection.open:
             for frame in membership.frames(self.now_s):
                 self.connection.ask(frame)
@@ -207,16 +217,41 @@ class GroupMember(Client):
         self.start()
 
     def _connect(self) -> None:
+        self._attempts += 1
+        attempt = self._attempts
+        self.world.after(LETS_IN_MS, "nobody lets it in", partial(self._not_let_in, attempt), on=self)
+        if self.search.doubts_route or GROUPS_TOPIC not in self.routing.topics:
+            self.reload(GROUPS_TOPIC, partial(self._shakes_hands, attempt))
+        else:
+            self._shakes_hands(attempt)
+
+    def _shakes_hands(self, attempt: int) -> None:
         try:
             number = partition_of(self.routing.topic(GROUPS_TOPIC), self.group.encode())
         except ReplicationError:
-            self.reload(GROUPS_TOPIC)
             return
         leader = self.leader_of(TopicPartition(GROUPS_TOPIC, number))
-        self.reload(GROUPS_TOPIC)
-        if leader is not None and self.world.chance(0.5):
+        if leader is None:
+            return
+
+        def answers() -> None:
+            self.cluster.network.send(
+                leader.place, self.name, "lets it in", partial(self._let_in, attempt, leader), to=self
+            )
+
+        self.cluster.network.send(self.name, leader.place, "shakes hands for its group", answers, to=leader)
+
+    def _let_in(self, attempt: int, leader: BrokerProcess) -> None:
+        if attempt == self._attempts and self.connection is None:
+            self._attempts += 1  # no answer is waited for any longer
+            self.search.connected()
             self.connection = SimulatedMemberLink(self, leader)
             self.membership.connected(self.now_s)
+
+    def _not_let_in(self, attempt: int) -> None:
+        if attempt == self._attempts:
+            self._attempts += 1
+            self.search.failed(GONE, self.now_s)
 
     # Reading
 
