@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from spark_replication.client.reading.bounds import EVERYTHING, Bounds
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds, both
 from spark_replication.client.reading.log_batch import OFFSET, TIMESTAMP
 from spark_replication.client.reading.reader import DEADLINE_MS, Reader
 from spark_replication.client.reading.selection import (
@@ -98,7 +98,7 @@ class TopicRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns that are given, as the topic is now."""
-        return schema_of(self.name, topic_schema(self._reader.topic(self.name).config).newest, self._asked)
+        return schema_of(self.name, self._own, self._asked)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows batch by batch: they take no more memory than a few of these."""
@@ -123,17 +123,24 @@ class TopicRows:
 
     def lazy(self) -> pl.LazyFrame:
         """A frame of polars that reads once it is collected, and only the columns that are used then. It has those that
-        say where a row lies, too, unless `columns` leaves them out."""
+        say where a row lies, too, unless `columns` leaves them out. What a filter on _partition, _offset or _timestamp
+        leaves out is not read."""
         with importing_for("lazy()"):
             import polars as pl
             from polars.io.plugins import register_io_source
-        all_of_it = self if self._asked.columns is not None else self._with_all(self.schema.names)
+
+            from spark_replication.client.reading.polars_bounds import predicate_bounds
+        own = self._own.names
+        all_of_it = self if self._asked.columns is not None else self._with_all(own)
+        told = [name for name in SHOWN if name not in own]
 
         def source(
             with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
         ) -> Iterator[pl.DataFrame]:
             left = n_rows
             chosen = all_of_it if with_columns is None else all_of_it._with(columns=tuple(with_columns))
+            if predicate is not None:
+                chosen = chosen._within(predicate_bounds(predicate, told))
             for batch in chosen.to_reader():
                 frame = pl.from_arrow(batch)
                 assert isinstance(frame, pl.DataFrame), "a batch becomes a frame"
@@ -189,6 +196,15 @@ class TopicRows:
         self.close()
 
     # How it is read
+
+    @property
+    def _own(self) -> pa.Schema:
+        """The topic's columns, as it is now."""
+        return topic_schema(self._reader.topic(self.name).config).newest
+
+    def _within(self, narrower: Bounds) -> TopicRows:
+        within = both(self._asked.within, narrower)
+        return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, within=within))
 
     def _with(self, *, columns: tuple[str, ...]) -> TopicRows:
         return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, columns=columns))
