@@ -7,9 +7,11 @@ neither columns, nor rows that conditions on _partition, _offset and _timestamp 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -37,6 +39,8 @@ from spark_replication.model import Offset
 from spark_replication.process.extras import importing_for
 from spark_replication.storage.format.batches import topic_schema
 from spark_replication.transport.security.security import Security
+
+RANGES_AT_A_TIME = 4  # of `to_arrow`
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,7 +112,20 @@ class TopicRows:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        return self.to_reader().read_all()
+        """All rows. A few partitions are read at a time, and stand one after the other."""
+        plan, is_over = self._planned(), threading.Event()
+
+        def read(wanted: _Range) -> list[pa.RecordBatch]:
+            return [*takewhile(lambda _: not is_over.is_set(), self._range(plan, wanted))]
+
+        with ThreadPoolExecutor(RANGES_AT_A_TIME) as threads:
+            reads = [threads.submit(read, each) for each in plan.ranges]
+            try:
+                for ended in as_completed(reads):
+                    ended.result()
+            finally:
+                is_over.set()  # one of them has failed, or all have ended
+        return pa.Table.from_batches(chain.from_iterable(each.result() for each in reads), plan.selected.schema)
 
     def to_pandas(self) -> pd.DataFrame:
         with importing_for("to_pandas()"):

@@ -58,7 +58,7 @@ NOT_KNOWN: dict[str, pl.Expr] = {
     "either": (OFFSET > 5) | (PARTITION == 1),
     "another": OFFSET != 5,
     "the other way round": pl.lit(5) < OFFSET,
-    "no offset": OFFSET.eq(None),
+    "no offset": pl.lit(None) < OFFSET,
     "one that may be none": OFFSET.is_in([5, None]),
     "none of them": OFFSET.is_in([]),
     "part of an offset": OFFSET > 5.5,
