@@ -119,8 +119,8 @@ class TopicRows:
             return [*takewhile(lambda _: not is_over.is_set(), self._range(plan, wanted))]
 
         with ThreadPoolExecutor(RANGES_AT_A_TIME) as threads:
-            reads = [threads.submit(read, each) for each in plan.ranges]
             try:
+                reads = [threads.submit(read, each) for each in plan.ranges]
                 for ended in as_completed(reads):
                     ended.result()
             finally:
@@ -147,9 +147,7 @@ class TopicRows:
             from polars.io.plugins import register_io_source
 
             from spark_replication.client.reading.polars_bounds import predicate_bounds
-        own = self._own.names
-        all_of_it = self if self._asked.columns is not None else self._with_all(own)
-        told = [name for name in SHOWN if name not in own]
+        all_of_it, told = self._with_places()
 
         def source(
             with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
@@ -175,10 +173,19 @@ class TopicRows:
         return register_io_source(source, schema=empty.schema)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A relation, which can be read once: it takes the rows as they come."""
+        """A relation, which reads as often as it is asked, and only what a query needs: see `lazy`."""
         with importing_for("to_duckdb()"):
             import duckdb
-        return (connection or duckdb.connect()).from_arrow(self.to_reader())
+
+            from spark_replication.client.reading.topic_dataset import TopicDataset
+        all_of_it, told = self._with_places()
+
+        def read(columns: Sequence[str] | None, within: Bounds) -> pa.RecordBatchReader:
+            chosen = all_of_it if columns is None else all_of_it._with(columns=tuple(columns))
+            return chosen._within(within).to_reader()
+
+        found = TopicDataset(all_of_it.schema, told, lambda: self._reader.topic(self.name).numbers, read)
+        return (connection or duckdb.connect()).from_arrow(found)
 
     def head(self, count: int = 10) -> pa.Table:
         """The first rows of the first partitions."""
@@ -218,6 +225,13 @@ class TopicRows:
     def _own(self) -> pa.Schema:
         """The topic's columns, as it is now."""
         return topic_schema(self._reader.topic(self.name).config).newest
+
+    def _with_places(self) -> tuple[TopicRows, list[str]]:
+        """These rows with all columns that say where a row lies, unless columns are named; and which of those columns
+        are none of the topic's own."""
+        own = self._own.names
+        told = [name for name in SHOWN if name not in own]
+        return self if self._asked.columns is not None else self._with_all(own), told
 
     def _within(self, narrower: Bounds) -> TopicRows:
         within = both(self._asked.within, narrower)
