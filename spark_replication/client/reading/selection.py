@@ -66,9 +66,8 @@ class Selection(NamedTuple):
             told = metadata_of(found, self.told)
             names = (*names, *told)
             batch = pa.RecordBatch.from_arrays([*batch.columns, *told.values()], names=names)
-        first, count = self._within(found)
-        if count < batch.num_rows:
-            batch = batch.slice(first, count)
+        if self.bounds != EVERYTHING:
+            batch = batch.slice(*self._within(found))
         if self.filter is not None:
             batch = batch.filter(self.filter)
         if not self.is_as_read:
