@@ -20,7 +20,7 @@ _OFFSET, _SHORT, _LONG = struct.Struct("<I"), struct.Struct("<H"), struct.Struct
 _CONTINUED = 0xFFFFFFFF
 # Places of fields in their tables, and the kind of header that a record batch is, by Arrow's Message.fbs.
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
-_ROWS, _NODES, _BUFFERS, _COMPRESSION, _VIEW_BUFFERS = 0, 1, 2, 3, 4
+_ROWS, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
 _RECORD_BATCH = 3
 _PAIR_BYTES = 16
 _PADDED_TO = 8  # of buffers
@@ -78,14 +78,12 @@ class _Numbers(NamedTuple):
         return [self.body_bytes, self.rows, *chain.from_iterable(pairs)]
 
 
-def _numbers(message: Buffer) -> _Numbers | None:
-    """Find the numbers. None if there are others: the batch is compressed, or has views."""
+def _numbers(message: Buffer) -> _Numbers:
+    """The numbers of a batch without compression. How many buffers each of its views has is none of them."""
     metadata = memoryview(message)[_HEAD.size :]
     root = _OFFSET.unpack_from(metadata)[0]
     header, body = (_field(metadata, root, each) for each in (_HEADER, _BODY_LENGTH))
     batch = header + _OFFSET.unpack_from(metadata, header)[0]
-    if any(_field(metadata, batch, each) for each in (_COMPRESSION, _VIEW_BUFFERS)):
-        return None
     pairs = []
     for at in (_field(metadata, batch, each) for each in (_NODES, _BUFFERS)):
         vector = at + _OFFSET.unpack_from(metadata, at)[0]
@@ -147,11 +145,10 @@ class ColumnCut:
         cls, whole: Buffer, part: Buffer, columns: Sequence[Buffer], places: Sequence[int]
     ) -> ColumnCut | None:
         """The examples are messages of this process's Arrow. whole: a batch. part: the wanted columns alone. columns:
-        each column alone, of which the wanted ones have these places. None if not all of their numbers are known."""
-        found = [numbers for each in (whole, part, *columns) if (numbers := _numbers(each)) is not None]
-        if len(found) < 2 + len(columns) or not (found[0].body_bytes and found[1].body_bytes):
+        each column alone, of which the wanted ones have these places. None if there is no body to cut."""
+        of_whole, of_part, *of_each = map(_numbers, (whole, part, *columns))
+        if not (of_whole.body_bytes and of_part.body_bytes):
             return None
-        of_whole, of_part, *of_each = found
         nodes = _chosen(of_whole.nodes, [len(each.nodes) for each in of_each], places)
         buffers = _chosen(of_whole.buffers, [len(each.buffers) for each in of_each], places)
         of_all = of_part.places(of_part.nodes, of_part.buffers)
@@ -160,7 +157,7 @@ class ColumnCut:
 
     def of(self, message: memoryview) -> bytes | None:
         """The message of the wanted columns, byte for byte as Arrow writes it. None if the batch is laid out in another
-        way: it is compressed, say."""
+        way: it is compressed, say, or its views have buffers."""
         numbers = self._whole.read(message)
         if numbers is None:
             return None

@@ -83,6 +83,18 @@ def test_a_batch_that_another_arrow_has_laid_out_is_read_by_this_one() -> None:
     assert picked(batch, [1], laid_out) == bytes(batch.select([1]).serialize())
 
 
+def test_metadata_in_which_anything_but_a_number_differs_is_not_what_this_arrow_writes() -> None:
+    batch = rows(0, 3)
+    message = bytes(batch.serialize())
+    metadata = 8 + int.from_bytes(message[4:8], "little")
+    cut = [at for at in range(metadata) if is_cut(batch, [1], _with_bit(message, at))]
+    assert len(cut) <= 8 * (2 + 2 * 2 + 2 * 5), "the body's bytes, the rows, two nodes, and five buffers"
+
+
+def _with_bit(message: bytes, at: int) -> bytes:
+    return message[:at] + bytes([message[at] ^ 1]) + message[at + 1 :]
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_message_that_is_shorter_than_it_says_is_damage(place: int) -> None:
     batch = rows(0, 3)
