@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
-from spark_replication.admin.bench import mirror
+from spark_replication.admin.bench import columns, mirror
+from spark_replication.admin.bench.columns import ReadColumns
 from spark_replication.admin.bench.failover import LoseBroker, LoseController, Loss, filled, idle, settings
 from spark_replication.admin.bench.harness import (
     STEADY,
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     bare_producing: Sequence[Produce]
     bare_consuming: Sequence[Consume]
     securing: Sequence[Produce]
+    columns: Sequence[ReadColumns]
     spark_rows: int
     spark_partitions: int = 12
     spark_master: str = "local[2]"
@@ -115,6 +117,10 @@ FULL = Plan(
     ),
     bare_consuming=_by_each_door(512),
     securing=(_produce(192, KIB, 64 * KIB), _produce(192, KIB, MIB)),
+    columns=(
+        ReadColumns(batch_bytes=64 * KIB, partitions=1, mib=512),
+        ReadColumns(batch_bytes=MIB, partitions=1, mib=512),
+    ),
     spark_rows=1_000_000,
     partitions=10_000,
     session_ms=Settings().zookeeper_session_ms,
@@ -133,6 +139,7 @@ QUICK = Plan(
     bare_producing=(_produce(128, KIB, 64 * KIB),),
     bare_consuming=_by_each_door(128),
     securing=(_produce(128, KIB, 64 * KIB),),
+    columns=(ReadColumns(batch_bytes=64 * KIB, partitions=1, mib=128),),
     spark_rows=200_000,
     partitions=1_000,
     session_ms=3_000,
@@ -302,6 +309,12 @@ def _secured(running: Running, _: Sequence[Target]) -> Iterator[Row]:
         yield from _each((*plan.securing, *plan.acknowledging[:1]), harness, sides)
 
 
+def _columns(running: Running, _: Sequence[Target]) -> Iterator[Row]:
+    harness = running.harness._replace(warm_up_s=WITHOUT_JAVA_S)
+    with clusters(harness) as (side,):
+        yield from columns.measure(running.plan.columns, side, harness)
+
+
 def _on_spark(
     running: Running, sides: Sequence[Any], *, does: Literal["through", "triggers", "times"]
 ) -> Iterator[Row]:
@@ -430,6 +443,13 @@ PARTS: Mapping[str, Part] = {
         _doors,
     ),
     "security": Part("Security", "A cluster of each security.mode, in turn.", _alone, _secured, is_usual=False),
+    "columns": Part(
+        "Some columns",
+        "A topic as a table, of numbers and short texts; a Reader drops what it reads, or keeps it where a table does.",
+        _alone,
+        _columns,
+        is_usual=False,
+    ),
     "idle": Part("Idle", "Nobody writes.", _many, _idle),
     "takeover": Part(
         "Takeover", "kill -9 of the controller. A standby waits until its session ends.", _many, _controllers

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS_PER_S = 100.0  # of /proc/<pid>/stat: Linux shows hundredths of seconds, whatever its clock
+_RECEIVED = struct.Struct("<Q")
+_RECEIVED_AT = 128  # in what TCP_INFO gives: tcpi_bytes_received of linux/tcp.h
 
 
 def cpu_s_of(pids: Iterable[int]) -> float:
@@ -29,3 +35,16 @@ def threads(pid: int) -> int:
 
 def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def received_bytes() -> dict[int, int]:
+    """How much has come over each connection of this process that is open, by its inode."""
+    found = {}
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # it has been closed meanwhile, or is no connection by TCP
+            if path.is_socket():
+                inode = path.stat().st_ino
+                with socket.socket(fileno=os.dup(int(path.name))) as connection:
+                    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size)
+                (found[inode],) = _RECEIVED.unpack_from(told, _RECEIVED_AT)
+    return found

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast, get_args
 import click
 import msgspec
 
-from spark_replication.admin.bench import everything, report, scale, soak
+from spark_replication.admin.bench import columns, everything, report, scale, soak
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.bench.failover import LoseBroker, LoseController, Loss, Writes, filled, settings
 from spark_replication.admin.bench.harness import WARM_UP_ROWS, Case, Harness, Rounds, Row
@@ -58,6 +58,14 @@ batch_bytes = _numbers("--batch-bytes", 8, 4 << 20, SIZES, "of a batch")
 mib = click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
 rounds = click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="in turns; the median counts"
+)
+
+warm_up_s = click.option(
+    "--warm-up-s",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help=f"at most, for each side: it is warm after {WARM_UP_ROWS:,} rows, and once its rate is steady",
 )
 
 
@@ -101,13 +109,7 @@ def compared(command: Callable[..., None]) -> Callable[..., None]:
         "nothing beside several modes of security]",
     )
     @rounds
-    @click.option(
-        "--warm-up-s",
-        type=click.FloatRange(min=0),
-        default=120.0,
-        show_default=True,
-        help=f"at most, for each side: it is warm after {WARM_UP_ROWS:,} rows, and once its rate is steady",
-    )
+    @warm_up_s
     @output
     @wraps(command)
     def with_comparison(
@@ -282,6 +284,34 @@ def consume_command(
         for row, batch, count, door in product(row_bytes, batch_bytes, partitions, by)
     ]
     comparison._replace(apart=apart).show(cases)
+
+
+@bench.command(name="columns")
+@_numbers("--batch-bytes", 1 << 10, 4 << 20, (64 << 10, 1 << 20), "of a batch")
+@_numbers("--partitions", 1, 100, 1, "of the topic")
+@mib
+@warm_up_s
+@rounds
+@output
+def columns_command(
+    *,
+    batch_bytes: tuple[int, ...],
+    partitions: tuple[int, ...],
+    mib: int,
+    warm_up_s: float,
+    rounds: int,
+    output: Format,
+) -> None:
+    """A topic of 20 columns as a table: 1 and 5 of them beside all, and all beside what a Reader gives of them.
+
+    Whoever keeps all rows is beside whoever keeps them, too: memory that a process uses for the first time is slow."""
+    harness = Harness(Rounds(rounds, rounds), warm_up_s, _progress)
+    cases = [
+        columns.ReadColumns(batch_bytes=batch, partitions=count, mib=mib)
+        for batch, count in product(batch_bytes, partitions)
+    ]
+    with clusters(harness) as (side,):
+        _show(columns.measure(cases, side, harness), output)
 
 
 @bench.command(name="failover")

@@ -7,15 +7,17 @@ neither columns, nor rows that conditions on _partition, _offset and _timestamp 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from spark_replication.client.reading.bounds import EVERYTHING, Bounds
+from spark_replication.client.reading.bounds import EVERYTHING, Bounds, both
 from spark_replication.client.reading.log_batch import OFFSET, TIMESTAMP
 from spark_replication.client.reading.reader import DEADLINE_MS, Reader
 from spark_replication.client.reading.selection import (
@@ -37,6 +39,8 @@ from spark_replication.model import Offset
 from spark_replication.process.extras import importing_for
 from spark_replication.storage.format.batches import topic_schema
 from spark_replication.transport.security.security import Security
+
+RANGES_AT_A_TIME = 4  # of `to_arrow`
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,7 +102,7 @@ class TopicRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns that are given, as the topic is now."""
-        return schema_of(self.name, topic_schema(self._reader.topic(self.name).config).newest, self._asked)
+        return schema_of(self.name, self._own, self._asked)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows batch by batch: they take no more memory than a few of these."""
@@ -108,7 +112,20 @@ class TopicRows:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        return self.to_reader().read_all()
+        """All rows. A few partitions are read at a time, and stand one after the other."""
+        plan, is_over = self._planned(), threading.Event()
+
+        def read(wanted: _Range) -> list[pa.RecordBatch]:
+            return [*takewhile(lambda _: not is_over.is_set(), self._range(plan, wanted))]
+
+        with ThreadPoolExecutor(RANGES_AT_A_TIME) as threads:
+            try:
+                reads = [threads.submit(read, each) for each in plan.ranges]
+                for ended in as_completed(reads):
+                    ended.result()
+            finally:
+                is_over.set()  # one of them has failed, or all have ended
+        return pa.Table.from_batches(chain.from_iterable(each.result() for each in reads), plan.selected.schema)
 
     def to_pandas(self) -> pd.DataFrame:
         with importing_for("to_pandas()"):
@@ -123,17 +140,22 @@ class TopicRows:
 
     def lazy(self) -> pl.LazyFrame:
         """A frame of polars that reads once it is collected, and only the columns that are used then. It has those that
-        say where a row lies, too, unless `columns` leaves them out."""
+        say where a row lies, too, unless `columns` leaves them out. What a filter on _partition, _offset or _timestamp
+        leaves out is not read."""
         with importing_for("lazy()"):
             import polars as pl
             from polars.io.plugins import register_io_source
-        all_of_it = self if self._asked.columns is not None else self._with_all(self.schema.names)
+
+            from spark_replication.client.reading.polars_bounds import predicate_bounds
+        all_of_it, told = self._with_places()
 
         def source(
             with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch_size: int | None
         ) -> Iterator[pl.DataFrame]:
             left = n_rows
             chosen = all_of_it if with_columns is None else all_of_it._with(columns=tuple(with_columns))
+            if predicate is not None:
+                chosen = chosen._within(predicate_bounds(predicate, told))
             for batch in chosen.to_reader():
                 frame = pl.from_arrow(batch)
                 assert isinstance(frame, pl.DataFrame), "a batch becomes a frame"
@@ -151,10 +173,19 @@ class TopicRows:
         return register_io_source(source, schema=empty.schema)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A relation, which can be read once: it takes the rows as they come."""
+        """A relation, which reads as often as it is asked, and only what a query needs: see `lazy`."""
         with importing_for("to_duckdb()"):
             import duckdb
-        return (connection or duckdb.connect()).from_arrow(self.to_reader())
+
+            from spark_replication.client.reading.topic_dataset import TopicDataset
+        all_of_it, told = self._with_places()
+
+        def read(columns: Sequence[str] | None, within: Bounds) -> pa.RecordBatchReader:
+            chosen = all_of_it if columns is None else all_of_it._with(columns=tuple(columns))
+            return chosen._within(within).to_reader()
+
+        found = TopicDataset(all_of_it.schema, told, lambda: self._reader.topic(self.name).numbers, read)
+        return (connection or duckdb.connect()).from_arrow(found)
 
     def head(self, count: int = 10) -> pa.Table:
         """The first rows of the first partitions."""
@@ -189,6 +220,22 @@ class TopicRows:
         self.close()
 
     # How it is read
+
+    @property
+    def _own(self) -> pa.Schema:
+        """The topic's columns, as it is now."""
+        return topic_schema(self._reader.topic(self.name).config).newest
+
+    def _with_places(self) -> tuple[TopicRows, list[str]]:
+        """These rows with all columns that say where a row lies, unless columns are named; and which of those columns
+        are none of the topic's own."""
+        own = self._own.names
+        told = [name for name in SHOWN if name not in own]
+        return self if self._asked.columns is not None else self._with_all(own), told
+
+    def _within(self, narrower: Bounds) -> TopicRows:
+        within = both(self._asked.within, narrower)
+        return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, within=within))
 
     def _with(self, *, columns: tuple[str, ...]) -> TopicRows:
         return TopicRows(self.name, self._reader, msgspec.structs.replace(self._asked, columns=columns))

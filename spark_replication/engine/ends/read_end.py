@@ -101,9 +101,9 @@ class ReadEnd:
             self._is_woken = True
             self._wake()
 
-    def go_on(self, bytes_max: int) -> bool:
-        """Look at the next question that is due, for so many bytes or a single batch. False: none is, or an answer is
-        being made."""
+    def go_on(self, bytes_max: Callable[[ReadTicket], int]) -> bool:
+        """Look at the next question that is due, for as many bytes as its ticket may have or a single batch. False:
+        none is, or an answer is being made."""
         self._take_woken()
         self._expire()
         if self.is_making or not self._due:
@@ -115,7 +115,7 @@ class ReadEnd:
         except ReplicationError as error:
             self._say(read, error)
         else:
-            partition.do(partial(self._look, read, partition, bytes_max))
+            partition.do(partial(self._look, read, partition, bytes_max(read.ticket)))
         return True
 
     def _look(self, read: Read, partition: Partition, bytes_max: int, replica: ReplicaLoop) -> None:

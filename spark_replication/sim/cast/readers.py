@@ -415,7 +415,7 @@ class Connection:
             raise InvariantBroken("readers_are_told", f"{frame} is not answered, and its time is over")
 
     def _go_on(self) -> None:
-        while not self._is_closed and self._end.go_on(READ_BYTES_MAX):
+        while not self._is_closed and self._end.go_on(lambda _: READ_BYTES_MAX):
             pass
 
     def _found(self, read: Read, found: LogLook | ReplicationError) -> None:

@@ -200,7 +200,7 @@ def prepare(
     return PreparedBatch(
         rows=batch.num_rows,
         message=view,
-        crc=_checksum(view),
+        crc=checksum(view),
         schema=topic.head,
         producer=producer,
         producer_epoch=producer_epoch,
@@ -240,7 +240,7 @@ def _checked(batch: pa.RecordBatch, topic: TopicSchema, batch_bytes_max: int) ->
 def serialized(batch: pa.RecordBatch) -> tuple[memoryview, int]:
     """A batch as a client sends it, and its CRC-32C."""
     message = memoryview(batch.serialize())
-    return message, _checksum(message)
+    return message, checksum(message)
 
 
 def as_sent(
@@ -281,7 +281,7 @@ def _read(message: Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _refuse_damaged(message: Buffer, crc: int) -> None:
-    if _checksum(memoryview(message)) != crc:
+    if checksum(memoryview(message)) != crc:
         raise BrokerNotAvailable("the batch came damaged, since it does not have its CRC-32C: send it again")
 
 
@@ -323,15 +323,19 @@ def check_data(records: LogSlice) -> list[IndexEntry]:
     data = memoryview(records.data)
     start = 0
     for entry in entries:
-        if _checksum(data[start : start + entry.bytes]) != entry.crc:
-            raise CorruptLog(f"the batch at offset {entry.base_offset} does not have its CRC-32C: fetch it again")
+        check_batch(entry, data[start : start + entry.bytes])
         start += entry.bytes
     if start != len(data):
         raise CorruptLog(f"the entries describe {start} bytes, the slice has {len(data)}")
     return entries
 
 
-def _checksum(data: memoryview) -> int:
+def check_batch(entry: IndexEntry, message: memoryview) -> None:
+    if checksum(message) != entry.crc:
+        raise CorruptLog(f"the batch at offset {entry.base_offset} does not have its CRC-32C: fetch it again")
+
+
+def checksum(data: Buffer) -> int:
     """The CRC-32C of a batch. The GIL is released only for a large one: among a broker's threads, getting it back takes
     longer than a small one does (64 KiB: 4 µs)."""
     return crc32c(data, gil_release_mode=len(data) >= UNLOCKED_BYTES_MIN)

@@ -21,13 +21,14 @@ from spark_replication.engine.replica.partition import FindPartition
 from spark_replication.engine.replica.reads import LogLook
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame
+from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset
-from spark_replication.ports import LogSlice, Records, StoredSlice
+from spark_replication.ports import Records, StoredSlice
 from spark_replication.process.logs import log_if_mistaken
 from spark_replication.storage.format.batches import TopicSchema
 from spark_replication.storage.format.index import ENTRY_BYTES, entry_at
 from spark_replication.transport.frames.client_connection import Admitted, ClientConnection
-from spark_replication.transport.frames.loaded_reads import are_all_columns, loaded, with_columns
+from spark_replication.transport.frames.loaded_reads import are_all_columns, checked, loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
 from spark_replication.transport.sockets.aside import Aside
 from spark_replication.transport.sockets.frames import ReceivedFrame, encoded, goes_as_file, sendable
@@ -36,6 +37,7 @@ from spark_replication.transport.sockets.socket_loop import SocketLoop, loop_ms
 QUESTION_BYTES_MAX = 64 << 10
 QUESTIONS_ROOM_BYTES = 4 << 10  # of the buffer in which they are received
 READ_BYTES = 1 << 20  # of one answer, which has at least one batch
+LOOK_FACTOR_MAX = 8  # of columns that take so much less than their batches, an answer has so many batches more
 ROOM_SHARE = 16  # an answer in memory takes this part of the room that is left, at most
 
 Made = TypeVar("Made")
@@ -130,8 +132,22 @@ class ReaderConnection(ClientConnection):
             self._make(*held)
         else:
             self._end.check_not_idle()
-            self._end.go_on(self.share.at_most("consumer_byte_rate", self._reads.room.share))
+            self._end.go_on(self._looks_for)
         return self._end.due_ms if self._flush() else math.inf
+
+    @property
+    def _answer_bytes_max(self) -> int:
+        """The most that the next answer has, or a single batch."""
+        return self.share.at_most("consumer_byte_rate", self._reads.room.share)
+
+    def _looks_for(self, ticket: ReadTicket) -> int:
+        """How much of a log becomes an answer: the fewer columns are asked for, the more."""
+        columns = ticket.columns
+        try:
+            width = 0 if columns is None else self._reads.schema_of(ticket.topic).width
+        except ReplicationError:  # it is met again as the answer is made
+            width = 0
+        return self._answer_bytes_max * max(1, min(LOOK_FACTOR_MAX, width // max(1, len(columns or ()))))
 
     def _flush(self) -> bool:
         """Return whether all is sent."""
@@ -140,10 +156,11 @@ class ReaderConnection(ClientConnection):
             self._give_back()
         return is_sent
 
-    def _give_back(self) -> None:
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._reads.room.give_back(taken)
+    def _give_back(self, *, kept: int = 0) -> None:
+        more = self._taken - kept
+        if more > 0:
+            self._taken = kept
+            self._reads.room.give_back(more)
 
     # Answers
 
@@ -170,7 +187,8 @@ class ReaderConnection(ClientConnection):
                 return
             self._taken += len(records.data)
         if is_made:
-            self._make_aside(partial(self._made, read, found), partial(self._say_made, read))
+            make = partial(self._made, read, found, self._answer_bytes_max)
+            self._make_aside(make, partial(self._say_made, read))
         elif isinstance(records, StoredSlice) and not records.data.is_cached:
             self._make_aside(records.data.warm, lambda _: self._say_stored(read, found, records))
         else:
@@ -184,20 +202,18 @@ class ReaderConnection(ClientConnection):
         self._is_aside = True
         self._aside.do(make, then)
 
-    def _made(self, read: Read, found: LogLook) -> LogLook:
+    def _made(self, read: Read, found: LogLook, bytes_max: int) -> LogLook:
         """On another thread."""
-        looked = loaded(found, lambda: self._find(read.name), read.ticket)
         columns = read.ticket.columns
-        if columns is None or looked.records is None:
-            return looked
-        assert isinstance(looked.records, LogSlice), "it was loaded"
-        return looked._replace(records=with_columns(looked.records, columns, READ_BYTES))
+        load = checked if columns is None else partial(with_columns, columns=columns, bytes_max=bytes_max)
+        return loaded(found, lambda: self._find(read.name), read.ticket, load)
 
     def _say_made(self, read: Read, made: LogLook | ReplicationError) -> None:
         if isinstance(made, ReplicationError):
             self._refuse(read, made)
-        else:
-            self._say(read, made, made.records)
+            return
+        self._give_back(kept=0 if made.records is None else len(made.records.data))
+        self._say(read, made, made.records)
 
     def _say_stored(self, read: Read, found: LogLook, records: Records) -> None:
         try:

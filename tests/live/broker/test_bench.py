@@ -253,3 +253,22 @@ def test_a_program_of_the_load_says_which_error_its_batches_got() -> None:
             for line in ("fast 1", "paced 10 1", "since 0 0"):
                 with pytest.raises(BatchTooLarge):
                     program.asked(line.split())
+
+
+def test_columns_measures_what_crosses_the_wire_and_both_ways_to_read_all() -> None:
+    arguments = ("--batch-bytes=16384", "--partitions=2", "--mib=2", *BRIEFLY)
+    found = msgspec.json.decode(run("columns", *arguments), type=list[Row])
+    sides = {row.what.partition(", ")[0]: [each.side for each in row.beside] for row in found}
+    assert sides == {
+        "1 of 20 columns": ["all columns"],
+        "5 of 20 columns": ["all columns"],
+        "1 of 20 columns as a table": ["all columns"],
+        "all 20 columns": ["Reader"],
+        "all 20 columns as a table": ["Reader"],
+    }
+    assert {row.measure for row in found} == {"rows", "received", "brokers", "client"}
+    received = {row.what.partition(", ")[0]: row for row in found if row.measure == "received"}
+    assert 160 < received["all 20 columns"].figure < 180
+    assert 3.6 < (received["5 of 20 columns"].beside[0].ratio or 0) < 4.4
+    assert 8 < received["1 of 20 columns"].figure < 16
+    assert all(row.figure > 0 for row in found if row.measure == "rows")

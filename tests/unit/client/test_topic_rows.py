@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,7 @@ from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRa
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from tests.unit.client.fake_cluster import SCHEMA, FakeCluster, FakeLog
+from tests.waiting import eventually
 
 NUMBERS = "number"
 
@@ -161,7 +163,7 @@ def test_nothing_is_read_that_nobody_asks_for(filled: FakeCluster, monkeypatch: 
     assert asked.reads == [(0, 0, 6, (NUMBERS,))]
     asked.reads.clear()
     assert rows_of(filled).lazy().select("_offset").filter(pl.col("_offset") > 4).collect().height == 1
-    assert [each[3] for each in asked.reads] == [(NUMBERS,), (NUMBERS,)], "one column says how many rows there are"
+    assert asked.reads == [(0, 5, 6, (NUMBERS,))], "one column says how many rows there are"
 
 
 def test_a_frame_that_is_lazy_takes_its_conditions_and_its_limit(filled: FakeCluster) -> None:
@@ -187,6 +189,39 @@ def test_what_was_committed_and_is_gone_is_an_error_and_never_fewer_rows(filled:
     filled.logs[TopicPartition("orders", 2)].leads_up_to = 1
     with pytest.raises(LogTruncated, match="orders-2: all below offset 3 was committed"):
         reading.read_all()
+
+
+def test_a_table_of_which_one_partition_fails_ends_its_other_reads(
+    filled: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, given = Reader.read, list[int]()
+
+    def endless(reader: Reader, name: str, partition: int, *asked: Any, **given_: Any) -> Iterator[Any]:
+        if partition == 2:
+            eventually(lambda: given, "another is being read")
+            raise OffsetOutOfRange("gone")
+        while True:
+            for found in read(reader, name, 0, 0, 6, **given_):
+                given.append(partition)
+                yield found
+
+    monkeypatch.setattr(Reader, "read", endless)
+    with pytest.raises(OffsetOutOfRange, match="gone"):
+        rows_of(filled).to_arrow()
+
+
+def test_a_table_has_its_partitions_in_their_order_whichever_is_read_first(
+    filled: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, ended = Reader.read, threading.Event()
+
+    def late(reader: Reader, name: str, partition: int, *asked: Any, **given: Any) -> Iterator[Any]:
+        assert partition == 2 or ended.wait(10)
+        yield from read(reader, name, partition, *asked, **given)
+        ended.set()
+
+    monkeypatch.setattr(Reader, "read", late)
+    assert rows_of(filled).to_arrow()[NUMBERS].to_pylist() == [0, 1, 2, 3, 4, 5, 10, 11, 12]
 
 
 def test_a_topic_that_is_made_again_meanwhile_is_an_error(filled: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class Story:
         self.end.told(self.making.popleft())
 
     def go_on(self, bytes_max: int = BYTES_MAX) -> bool:
-        return self.end.go_on(bytes_max)
+        return self.end.go_on(lambda _: bytes_max)
 
     def goes_on(self) -> None:
         """The broker's loop: as long as a question is due."""

@@ -50,6 +50,7 @@ from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.disk.files import StoredRange
 from spark_replication.storage.format.batches import TopicSchema, batches_of, prepare
 from spark_replication.transport.frames import reader_connection
+from spark_replication.transport.frames.loaded_reads import RUN_BYTES
 from spark_replication.transport.frames.reader_connection import QUESTION_BYTES_MAX, READ_BYTES, ReaderConnection
 from spark_replication.transport.frames.replication_server import READERS
 from spark_replication.transport.meter import GET, Moved
@@ -599,6 +600,44 @@ def test_columns_are_of_the_newest_batch_in_memory_too(brokers: Brokers) -> None
     assert heard.told.next_offset == 1
 
 
+def test_columns_of_batches_of_any_size_come_whole(brokers: Brokers) -> None:
+    """Over several segments. Some batches are larger than what is read at a time."""
+    leader = leads(brokers)
+    sizes = [1, 700, 3, 2_500, 30_000, 1, 1, 40_000, 2, 800] * 3
+    data = produce(leader, *(prepared(place, size) for place, size in enumerate(sizes)))
+    assert len(data) // 6 > RUN_BYTES
+    peer, found, offset = Peer(leader), list[pa.RecordBatch](), 0
+    while offset < sum(sizes):
+        heard = peer.read(columns=("text",), from_offset=offset)
+        found += heard.batches()
+        offset = heard.told.next_offset
+    assert found == [rows(place, size).select(["text"]) for place, size in enumerate(sizes)]
+    eventually(lambda: room_bytes(leader) == 0, "it is given back")
+
+
+def test_the_fewer_columns_are_asked_for_the_more_batches_an_answer_has(brokers: Brokers) -> None:
+    brokers.settings = Settings(flight_read_bytes_max=256 << 10)  # an answer has 16 KiB
+    leader = leads(brokers)
+    produce(leader, *(prepared(200 * place, 200) for place in range(16)))
+    peer = Peer(leader)
+    whole, half = (peer.read(columns=columns) for columns in (("row", "text"), ("row",)))
+    assert len(half.batches()) in (2 * len(whole.batches()), 2 * len(whole.batches()) + 1)
+    assert half.rows() == [*range(half.told.next_offset)]
+
+
+def test_the_room_counts_what_an_answer_of_some_columns_has_once_it_is_made(brokers: Brokers) -> None:
+    leader = leads(brokers)
+    count = 2 * LARGE_BYTES // 8
+    columns = [pa.repeat(7, count), pa.repeat("text", count)]
+    stored = produce(leader, batch_of(pa.record_batch(columns, schema=SCHEMA)))
+    stuck = Peer(leader, receive_bytes=1 << 14)
+    stuck.ask(columns=("row",))
+    eventually(lambda: is_stuck(leader), "it takes nothing")
+    taken = room_bytes(leader)
+    assert taken == stuck.answer().told.data_bytes < 0.6 * len(stored)
+    eventually(lambda: room_bytes(leader) == 0, "it is given back")
+
+
 # Damage, and cuts
 
 
@@ -636,14 +675,17 @@ def test_damaged_bytes_are_found_by_the_reader_and_by_the_broker_if_it_is_to_loo
     still_reads(leader)
 
 
-def test_damage_is_found_where_some_columns_are_asked_for(brokers: Brokers) -> None:
+@pytest.mark.parametrize("count", [2, 3_000, 40_000])
+@pytest.mark.parametrize("column", SCHEMA.names)
+def test_damage_is_found_where_some_columns_are_asked_for(brokers: Brokers, count: int, column: str) -> None:
+    """Whichever column is damaged."""
     leader = leads(brokers)
-    produce(leader, prepared(0), prepared(2))
+    produce(leader, prepared(0, count), prepared(count, count))
     damage(leader)
     peer = Peer(leader)
-    peer.ask(columns=("row",))
+    peer.ask(columns=(column,))
     assert peer.refusal() == StorageFailed.code
-    assert read_all(Peer(leader), start=4) == b""
+    assert read_all(Peer(leader), start=2 * count) == b""
 
 
 def test_a_file_that_has_become_shorter_is_told_of_or_comes_as_zeros(brokers: Brokers) -> None:
@@ -657,6 +699,8 @@ def test_a_file_that_has_become_shorter_is_told_of_or_comes_as_zeros(brokers: Br
     with pytest.raises(CorruptLog):
         peer.read(to=4_000).records()
     peer.ask(checked=True)
+    assert peer.refusal() == "KAFKA_STORAGE_ERROR"
+    peer.ask(columns=("row",))
     assert peer.refusal() == "KAFKA_STORAGE_ERROR"
     assert peer.read(partition=1).rows() == [0, 1]
 
@@ -686,8 +730,9 @@ def test_a_topic_whose_schema_is_not_known_yet_is_refused_alone(
     peer = Peer(leader)
     with monkeypatch.context() as patched:
         patched.setattr(leader.replication.reads, "schema_of", unknown)
-        peer.ask()
-        assert peer.refusal() == UnknownTopicOrPartition.code
+        for columns in (None, ("row",)):
+            peer.ask(columns=columns)
+            assert peer.refusal() == UnknownTopicOrPartition.code
     assert peer.read().rows() == [0, 1]
     assert room_bytes(leader) == 0
 
@@ -714,6 +759,25 @@ def test_what_was_cut_before_it_was_read_is_looked_for_again(brokers: Brokers, m
 
     monkeypatch.setattr(StoredRange, "read", cutting)
     assert Peer(leader).read(checked=True).rows() == [0, 1, 100, 101, 200, 201]
+    assert reads == ["read-aside"] * 2
+
+
+def test_columns_of_what_was_cut_before_it_was_read_are_of_what_is_there_instead(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = leads(brokers)
+    produce(leader, prepared(0), prepared(2), prepared(4))
+    read_into, reads = StoredRange.read_into, list[str]()
+
+    def cutting(found: StoredRange, room: memoryview, position: int) -> int:
+        reads.append(threading.current_thread().name)
+        if len(reads) == 1:
+            with leader.partitions[ORDERS]:
+                cut_and_write_anew(leader)
+        return read_into(found, room, position)
+
+    monkeypatch.setattr(StoredRange, "read_into", cutting)
+    assert Peer(leader).read(columns=("row",)).rows() == [0, 1, 100, 101, 200, 201]
     assert reads == ["read-aside"] * 2
 
 
