@@ -224,8 +224,10 @@ class ActionServer:
             asked, host = known.action, host_of(context.peer())
             with audited(asked.name, body, who=str(caller), host=host, audit=self._rights.audit) as answered:
                 request = from_json(body, asked.request)
-                self._rights.require(caller, () if asked.needs is None else asked.needs(request))
-                asker = Asker(f"{caller.name} at {host}" if caller.name else host, self._rights.seen_by(caller))
+                needs = () if asked.needs is None else tuple(asked.needs(request))
+                self._rights.require(caller, needs)
+                sees = self._rights.seen_by(caller, {need.topic for need in needs})
+                asker = Asker(f"{caller.name} at {host}" if caller.name else host, sees)
                 answer = known.handler(request, asker)
                 answered(answer)
             if not self._rights.sees_all(caller):

@@ -28,7 +28,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import actions
-from spark_replication.messages.acls import Need, Right
+from spark_replication.messages.acls import Right
 from spark_replication.messages.actions import Sees
 from spark_replication.messages.commands import (
     BrokerNotes,
@@ -298,8 +298,9 @@ class BrokerFlightServer(ActionServer):
             # cannot be read is left out.
             caller = self._caller(context)
             self._rights.quotas.of(caller).request()
+            sees = self._rights.seen_by(caller)
             for found in self._described(None):
-                if not self._rights.allow(caller, Need("describe", found.name)):
+                if not sees(found.name):
                     continue
                 led = [known for known in found.partitions if self._leader_address(known) is not None]
                 try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from spark_replication.core.law.acls import AclTable
 from spark_replication.engine.replica.partition import FindPartition, Partition
@@ -31,7 +31,8 @@ from spark_replication.transport.security.security import Security
 
 #: Who is taken out of a file is out within this and what a look at files takes (process.files): within 2 s.
 LOOK_MS = 500.0
-#: Everybody may: who leads the groups' log coordinates a group, and what a group is doing has rights of its own.
+#: Everybody may who names it: who leads the groups' log coordinates a group, and what a group is doing has rights of
+#: its own.
 FINDS_COORDINATORS = Need("describe", GROUPS_TOPIC)
 
 log = logging.getLogger(__name__)
@@ -59,17 +60,20 @@ class Rights:
     def sees_all(self, caller: Caller) -> bool:
         return caller.is_of_cluster or not self._super_users or caller.name in self._super_users
 
-    def seen_by(self, caller: Caller) -> Sees:
-        """Tell which topics it may see."""
+    def seen_by(self, caller: Caller, named: Collection[str | None] = ()) -> Sees:
+        """Tell which topics it may see. named: those that it has named, and may."""
         if self.sees_all(caller):
             return lambda _topic: True
-        return lambda topic: self.allow(caller, Need("describe", topic))
+        return lambda topic: topic in named or self._grants(caller, Need("describe", topic))
 
     def sees_group(self, caller: Caller) -> Sees:
         return lambda group: self.allow(caller, Need("describe", group=group))
 
     def allow(self, caller: Caller, need: Need) -> bool:
-        if caller.is_of_cluster or need == FINDS_COORDINATORS:
+        return need == FINDS_COORDINATORS or self._grants(caller, need)
+
+    def _grants(self, caller: Caller, need: Need) -> bool:
+        if caller.is_of_cluster:
             return True
         if self.sees_all(caller):
             return need.right != "cluster_action"  # whoever has that can lose what was acknowledged: people need it not

@@ -27,7 +27,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import DESCRIBE_TOPICS, METADATA
 from spark_replication.messages.descriptions import DescribeTopics, GetMetadata
 from spark_replication.messages.envelope import to_json
-from spark_replication.messages.groups import ResetPlace
+from spark_replication.messages.groups import GROUPS_TOPIC, ResetPlace
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.records import ReadTicket
 from spark_replication.mirror.asking.load import read_groups
@@ -70,11 +70,12 @@ class Known:
 
     def committed(self, who: str, group: str) -> int:
         """How many records it read as a member of the group."""
-        bootstrap, security = self.cluster.bootstrap, self.settings[who]
+        bootstrap, security, rows = self.cluster.bootstrap, self.settings[who], 0
         with sr.Consumer(bootstrap, ["orders"], group=group, security=security, deadline_ms=5_000) as consumer:
-            found = consumer.poll(timeout_s=5.0)
+            while (found := consumer.poll(timeout_s=1.0 if rows else 5.0)) is not None:
+                rows += found.batch.num_rows
             consumer.commit()
-        return 0 if found is None else found.batch.num_rows
+        return rows
 
     def partitions(self, topic: str) -> int:
         (found,) = self.cluster.admin.metadata([topic]).topics
@@ -160,6 +161,8 @@ def test_a_group_is_read_with_a_right_on_it_and_one_on_its_topic(granted: Known)
     with granted.admin("bob") as bob:
         (group,) = bob.groups()
         assert (group.group, group.lag, len(group.partitions)) == ("etl", 0, granted.partitions("orders"))
+        assert [topic.name for topic in bob.metadata([GROUPS_TOPIC]).topics] == [GROUPS_TOPIC]
+        assert GROUPS_TOPIC not in [topic.name for topic in bob.metadata(None).topics], "he has not asked for it"
     with granted.admin("root") as root:
         root.remove_acls("alice write topic orders")
     with granted.admin("alice") as alice:
@@ -223,7 +226,9 @@ RULE: tuple[Ask, ...] = (
 
 
 def test_each_sees_what_it_may_and_administers_nothing(granted: Known) -> None:
-    for who, seen in (("root", ["orders", "stock"]), ("alice", ["orders"]), ("bob", ["orders"]), ("carol", [])):
+    groups = [topic.name for topic in granted.cluster.admin.metadata([GROUPS_TOPIC]).topics]  # if one has been here
+    root_sees = [*groups, "orders", "stock"]
+    for who, seen in (("root", root_sees), ("alice", ["orders"]), ("bob", ["orders"]), ("carol", [])):
         with granted.admin(who) as admin:
             assert [topic.name for topic in admin.describe_topics()] == seen
             assert sorted(topic.name for topic in admin.metadata(None).topics) == seen

@@ -161,3 +161,6 @@ def test_everybody_may_find_coordinators_and_nobody_but_who_may_reads_their_log(
     acls.rights.require(caller(ALICE), [Need("describe", "__groups")])
     for need in (Need("read", "__groups"), Need("describe", "orders")):
         assert not acls.rights.allow(caller(ALICE), need)
+    assert not acls.rights.seen_by(caller(ALICE))("__groups"), "who asks for all topics is told of others"
+    sees = acls.rights.seen_by(caller(ALICE), {"__groups", None})
+    assert (sees("__groups"), sees("orders")) == (True, False)
