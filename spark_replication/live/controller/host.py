@@ -98,7 +98,7 @@ from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change
-from spark_replication.storage.format.group_rows import GROUPS_SCHEMA_TEXT
+from spark_replication.storage.format.group_rows import groups_schema_text
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
@@ -550,7 +550,7 @@ class ControllerHost:
             return Done()
         creation = CreateTopic(
             name=GROUPS_TOPIC,
-            schema=GROUPS_SCHEMA_TEXT,
+            schema=groups_schema_text(),
             partitions=GROUPS_PARTITIONS,
             replication_factor=replicas,
             config={

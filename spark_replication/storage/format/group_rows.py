@@ -14,8 +14,11 @@ from spark_replication.storage.format.batches import TopicSchema, batches_of, ch
 
 GROUP, CHANGE = "group", "change"
 GROUPS_SCHEMA = pa.schema([pa.field(GROUP, pa.string()), pa.field(CHANGE, pa.string(), nullable=False)])
-#: As a topic's config has it.
-GROUPS_SCHEMA_TEXT = base64.b64encode(schema_to_bytes(GROUPS_SCHEMA)).decode()
+
+
+def groups_schema_text() -> str:
+    """The schema as a topic's config has it."""
+    return base64.b64encode(schema_to_bytes(GROUPS_SCHEMA)).decode()
 
 
 class StoredGroupRows:
