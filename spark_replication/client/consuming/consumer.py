@@ -38,7 +38,7 @@ from spark_replication.transport.security.security import Security
 SESSION_MS = 6_000
 COMMIT_INTERVAL_MS = 500
 LOOK_S = 1.0  # between two looks for partitions that topics have got, without a group
-LEAVE_S = 5.0  # so long a consumer that closes waits for its last commit, and to have left
+LEAVE_MS = 5_000.0  # so long a consumer that closes waits for its last commit, and to have left
 CLOSED = "this consumer is closed: open another"
 
 
@@ -110,7 +110,8 @@ class Consumer:
         self._membership = None
         self._link: CoordinatorLink | None = None
         self._failed: ReplicationError | None = None
-        self._is_closed = False
+        #: Whoever closes it waits until then. None: nobody has.
+        self._leaving: Deadline | None = None
         #: What was given out last, and is not done with.
         self._last: TakenBatch | None = None
         #: Of each partition, the last batch that was given out under the present grant.
@@ -187,7 +188,7 @@ class Consumer:
     @property
     def looks(self) -> bool:
         """Whether `look` would ask brokers, which may wait."""
-        return self._membership is None and time.monotonic() >= self._look_s and not self._is_closed
+        return self._membership is None and time.monotonic() >= self._look_s and self._leaving is None
 
     def look(self) -> None:
         """Without a group: once a second, look for partitions that the topics have got. Brokers are asked without the
@@ -199,12 +200,12 @@ class Consumer:
         topics = [self._reader.topic(name) for name in self._topics]
         with self._changed:
             for partition in (TopicPartition(topic.name, number) for topic in topics for number in topic.numbers):
-                if partition not in self._reads and not self._is_closed:
+                if partition not in self._reads and self._leaving is None:
                     start = self._start if is_first else "earliest"
                     self._reads.begin(ReadOf(partition, 0), partial(self._from_start, partition, start))
 
     def _require_usable(self) -> None:
-        if self._is_closed:
+        if self._leaving is not None:
             raise ClientClosed(CLOSED)
         error = self._failed or (None if self._membership is None else self._membership.error)
         if error is not None:
@@ -363,15 +364,15 @@ class Consumer:
             return
         with self._changed:
             membership = self._membership
-            if not self._is_closed:
-                self._is_closed = True
+            if self._leaving is None:
+                self._leaving = Deadline(LEAVE_MS)
                 self._reads.end_all()
                 if membership is not None:
                     membership.leave()
                     self._look()
                 self._changed.notify_all()
             if membership is not None:
-                self._changed.wait_for(lambda: membership.is_over, LEAVE_S)
+                self._changed.wait_for(lambda: membership.is_over, self._leaving.remaining_s)
             self._changed.notify_all()
         if self._link is not None:
             self._link.close()

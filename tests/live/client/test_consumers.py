@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
+from spark_replication.client.consuming.consumer import LEAVE_MS
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.core.routing import partition_of
 from spark_replication.errors import ClientClosed, FencedMemberEpoch, InvalidRequest
@@ -200,6 +201,20 @@ def test_each_thread_that_closes_it_waits_for_its_last_commit(cluster: sr.LocalC
     finally:
         waking.join()
         closing_it.join()
+
+
+def test_who_closes_it_again_does_not_wait_again(cluster: sr.LocalCluster, topic: str) -> None:
+    consumer = sr.Consumer(cluster.bootstrap, [topic], topic)
+    eventually(lambda: consumer.poll(0.05) is None and consumer.assignment == everything(topic), "it is a member")
+    pid = coordinator_pid(cluster, topic)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        consumer.close()
+        began_s = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - began_s < LEAVE_MS / 2_000
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_without_a_group_all_is_read_and_nothing_kept(cluster: sr.LocalCluster, topic: str) -> None:
