@@ -125,6 +125,7 @@ class TopicRows:
                     ended.result()
             finally:
                 is_over.set()  # one of them has failed, or all have ended
+                threads.shutdown(wait=False, cancel_futures=True)  # those that have not begun
         return pa.Table.from_batches(chain.from_iterable(each.result() for each in reads), plan.selected.schema)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -210,6 +210,24 @@ def test_a_table_of_which_one_partition_fails_ends_its_other_reads(
         rows_of(filled).to_arrow()
 
 
+def test_after_an_error_no_other_partition_is_begun(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create("orders", partitions=300)
+    for partition in range(300):
+        fill(cluster, partition, [partition])
+    read, begun = Reader.read, list[int]()
+
+    def fails(reader: Reader, name: str, partition: int, *asked: Any, **given: Any) -> Iterator[Any]:
+        begun.append(partition)
+        if partition == 0:
+            raise OffsetOutOfRange("gone")
+        return read(reader, name, partition, *asked, **given)
+
+    monkeypatch.setattr(Reader, "read", fails)
+    with pytest.raises(OffsetOutOfRange, match="gone"):
+        rows_of(cluster).to_arrow()
+    assert len(begun) < 300
+
+
 def test_a_table_has_its_partitions_in_their_order_whichever_is_read_first(
     filled: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
