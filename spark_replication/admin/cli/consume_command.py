@@ -187,7 +187,8 @@ def shared(member: GroupMember, selected: Selection, rows_max: int | None) -> It
         shown = selected.rows(found)
         if left is not None and shown.num_rows >= left:
             yield shown.slice(0, left)
-            member.commit(_as_far_as(found, selected, left))
+            with suppress(ClientClosed):  # by Ctrl-C: what was shown last is shown again
+                member.commit(_as_far_as(found, selected, left))
             return
         if left is not None:
             left -= shown.num_rows

@@ -11,6 +11,7 @@ import pytest
 from spark_replication.admin.cli.consume_command import shared
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.selection import RowsAsked, selection
+from spark_replication.errors import ClientClosed
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -66,6 +67,19 @@ def test_what_conditions_leave_out_is_done_with_as_far_as_the_last_row_that_is_s
     member = GivingMember(4)
     assert shown(member, 2, ("id", "in", [3, 12, 13, 14])) == [3, 12]
     assert member.done == [5, 10, 13]
+
+
+def test_who_is_closed_as_the_last_row_is_shown_has_it_shown_again_and_ends_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = GivingMember(4)
+
+    def closed(_found: LogBatch) -> None:
+        raise ClientClosed("this consumer is closed: open another")
+
+    monkeypatch.setattr(member, "commit", closed)
+    assert shown(member, 6) == [*range(6)]
+    assert member.done == [5]
 
 
 def test_all_is_shown_that_it_is_given() -> None:
