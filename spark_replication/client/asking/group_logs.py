@@ -83,8 +83,9 @@ class GroupLogs:
 
     def _start(self, partition: TopicPartition, position: DescribedPosition | None) -> Offset:
         """A position in a topic that was made again counts for nothing."""
-        is_known = position is not None and position.topic_id == self._ends[partition].topic_id
-        return position.offset if position is not None and is_known else 0
+        if position is None or position.topic_id != self._ends[partition].topic_id:
+            return 0
+        return position.offset
 
     def _behind(self, partition: TopicPartition, position: DescribedPosition | None) -> int:
         end = self._ends[partition]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -140,12 +141,13 @@ def described_groups(routes: Routes, names: Collection[str] | None, deadline: De
     groups = told_groups(routes, names, deadline)
     topics = {topic for group in groups for topic in _topics(group)}
     if not topics:
-        return [_described(group, {}, GroupLogs((), {})) for group in groups]
+        return [_described(group, [], {}, GroupLogs((), {})) for group in groups]
     metadata = _metadata_seen(routes, topics, deadline)
     there = {each.name: each for each in metadata.topics}
     logs = GroupLogs(metadata.topics, metadata.brokers)
-    logs.ask(routes, [each for group in groups for each in _read_by(group, there)], deadline)
-    return [_described(group, there, logs) for group in groups]
+    read = [_read_by(group, there) for group in groups]
+    logs.ask(routes, [*chain.from_iterable(read)], deadline)
+    return [_described(group, its, there, logs) for group, its in zip(groups, read, strict=True)]
 
 
 def told_groups(routes: Routes, names: Collection[str] | None, deadline: Deadline) -> list[DescribedGroup]:
@@ -225,6 +227,8 @@ def _topics(group: DescribedGroup) -> set[str]:
 
 #: The topics that there are, as far as the asker may see them.
 There = Mapping[str, TopicMetadata]
+#: What a group reads, and where it goes on there.
+Read = list[tuple[TopicPartition, DescribedPosition | None]]
 
 
 def _there(topics: Iterable[str], there: There) -> Iterator[TopicMetadata]:
@@ -239,8 +243,7 @@ def _owners(group: DescribedGroup) -> dict[TopicPartition, str]:
     return {TopicPartition(*each): member.member for member in group.members for each in member.partitions}
 
 
-def _read_by(group: DescribedGroup, there: There) -> list[tuple[TopicPartition, DescribedPosition | None]]:
-    """All that the group reads, and where it goes on there."""
+def _read_by(group: DescribedGroup, there: There) -> Read:
     positions = {each.topic_partition: each for each in group.positions}
     # A Spark query reads no partition but those that it reports.
     topics = () if group.group.startswith(OF_SPARK) else _topics(group)
@@ -248,15 +251,13 @@ def _read_by(group: DescribedGroup, there: There) -> list[tuple[TopicPartition, 
     return [(each, positions.get(each)) for each in read]
 
 
-def _described(group: DescribedGroup, there: There, logs: GroupLogs) -> GroupDescription:
+def _described(group: DescribedGroup, read: Read, there: There, logs: GroupLogs) -> GroupDescription:
     owners = _owners(group)
     return GroupDescription(
         group=group.group,
         state=_state(group, owners, there),
         members=tuple(map(_member, group.members)),
-        partitions=tuple(
-            _partition(each, position, logs.seen(each, position), owners) for each, position in _read_by(group, there)
-        ),
+        partitions=tuple(_partition(each, position, logs.seen(each, position), owners) for each, position in read),
     )
 
 
