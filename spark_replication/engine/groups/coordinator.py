@@ -146,7 +146,6 @@ class Coordinator:
         self._version: object = None
         self._ticked_ms: float | None = None
         self._due_ms = 0.0  # no session ends before
-        self._idle = IdleGroups(self._retention_ms, clock_ms=self._around.clock_ms(), now_ms=self._around.now_ms())
 
     def _begin(self) -> None:
         clock_ms = self._around.clock_ms()
