@@ -73,6 +73,19 @@ def driver(cluster: Cluster, tmp_path: Path) -> Iterator[StartDriver]:
         each.close()
 
 
+def test_nobody_asks_for_groups_once_a_candidacy_is_over(driver: StartDriver) -> None:
+    before = set(threading.enumerate())
+
+    def asking() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name == "mirror-groups" and each not in before]
+
+    started = driver()
+    started.wait_active()
+    assert asking() == ["mirror-groups"]
+    started.close()
+    eventually(lambda: asking() == [], "its thread ends")
+
+
 def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
     driver: StartDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
