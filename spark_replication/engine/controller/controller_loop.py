@@ -143,6 +143,8 @@ class ControllerLoop:
         self._over = False
         # Reassignments whose next step was refused for another write, or was to be stored together with one that was.
         self._held_up: dict[TopicPartition, None] = {}
+        # Requests below /admin that were refused for other writes ATTEMPTS_MAX times: each tick tries them once.
+        self._put_off: list[_Task] = []
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
         """Take the event in now, or after what is under way. A request past the limit is refused, not queued."""
@@ -175,6 +177,9 @@ class ControllerLoop:
         if self._held_up and not self._over:
             self._waiting.append(_Task(Advance(tuple(self._held_up))))
             self._held_up.clear()
+        if not self._over:
+            self._waiting.extend(self._put_off)
+            self._put_off.clear()
         self.handle(Ticked(since_ms), now_ms)
         if self._mirror.wants_all and not self._over:
             self._news.tell_all()
@@ -329,14 +334,17 @@ class ControllerLoop:
         if isinstance(cause.asked, CreateTopic):
             exists = TopicAlreadyExists(f"topic {cause.asked.name} exists already")
             self._answer_owed(task.owed, Reply(exists))
-        elif task.attempt >= ATTEMPTS_MAX:
+        elif task.attempt >= ATTEMPTS_MAX and cause.path is None:
             moved = InvalidUpdateVersion(f"what this is about changed {ATTEMPTS_MAX} times meanwhile: ask again")
             self._answer_owed(task.owed, Reply(moved))
         else:
             names = [name for step in done.refused for name in step.names]
             again = msgspec.structs.replace(cause, asked=narrowed(cause.asked, names))
             following = _Task(again, task.owed, task.origin, Reply(errors=errors), task.attempt + 1)
-            if done.met:
+            if task.attempt >= ATTEMPTS_MAX:
+                # Whoever wrote the node reads no refusal, and nobody else would take it up before the next controller.
+                self._put_off.append(following)
+            elif done.met:
                 self._waiting.appendleft(following)
             else:
                 self._waiting.append(following)  # behind the news of the newer state, which is queued already

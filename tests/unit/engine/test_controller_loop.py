@@ -436,6 +436,26 @@ def test_a_request_that_meets_others_again_and_again_is_refused_in_the_end(monke
     assert (story.answers.given, story.asked()) == ([(9, "INVALID_UPDATE_VERSION")], [])
 
 
+def test_one_below_admin_is_tried_once_a_tick_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_loop, "ATTEMPTS_MAX", 2)
+    path = "/admin/preferred_replica_election"
+    story = Story(foo=topic((2, 1), (1, 2)))
+    story.loop.handle(Requested(asked=ElectLeaders(kind="preferred"), path=path), 0)
+    for version in (7, 8):
+        story.leader_writes(FOO, LED)
+        story.answered(f"foo-0@{version}")
+    assert (story.answers.given, story.asked()) == ([], [])
+    story.loop.tick(0)
+    story.leader_writes(FOO, LED)
+    story.answered("foo-0@9")
+    assert story.asked() == []
+    story.loop.tick(0)
+    story.answered("foo-0@10")
+    story.answered(path)
+    story.loop.tick(0)
+    assert (story.store.partitions[FOO].state.leader, story.asked()) == (2, [])
+
+
 def test_a_topic_is_marked_emptied_and_removed_and_only_then_answered() -> None:
     story = Story()
     story.asks(DeleteTopic(topic="foo"))
