@@ -460,6 +460,14 @@ class WrongCluster(ReplicationError):
     code = "INCONSISTENT_CLUSTER_ID"
 
 
+class TableChanged(ReplicationError):
+    """Another writer has committed to a topic's table since it was loaded, about the same partition: what was to be
+    committed was not, and never will be. Load the table again."""
+
+    code = "TABLE_CHANGED"
+    retriable = True
+
+
 class StartFailed(ReplicationError):
     """A process could not be started; the message says what to install or change."""
 

@@ -6,7 +6,7 @@ its own thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -17,10 +17,20 @@ from spark_replication.core.controller.news import News
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
+from spark_replication.core.tables.table import RowRange, TableVersion
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
 from spark_replication.messages.ranges import Piece
-from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TimeMs, TopicPartition
+from spark_replication.model import (
+    BrokerId,
+    Epoch,
+    Offset,
+    PartitionNumber,
+    Registration,
+    ReplicaOf,
+    TimeMs,
+    TopicPartition,
+)
 
 
 class ControllerStore(Protocol):
@@ -305,6 +315,32 @@ class ReplicaLog(Protocol):
         """Flush everything before this returns."""
 
     def close(self) -> None: ...
+
+
+class UploadedFile(Protocol):
+    """A file that a writer has put beside a topic's table. It is no part of the table before a commit adds it, and an
+    orphan if none does."""
+
+    @property
+    def path(self) -> str: ...
+
+
+class TopicTable(Protocol):
+    """The table of one topic, whoever else writes it meanwhile.
+
+    A commit or a seal is stored whole or not at all. TableChanged: it was not, and never will be, since another one of
+    the same partition was stored after `on`. StorageFailed: nobody knows, so that only `load` tells.
+    """
+
+    def load(self) -> TableVersion:
+        """The last version."""
+
+    def commit(self, on: TableVersion, added: Sequence[RowRange], files: Sequence[UploadedFile]) -> TableVersion:
+        """Add the files, which hold just these rows. Each range `continues` the version `on`. Returns the version that
+        the commit has made."""
+
+    def seal(self, on: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
+        """Name these leader epochs, each above the one that `on` has. The table is made if there is none."""
 
 
 class GroupRows(Protocol):

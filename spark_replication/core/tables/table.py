@@ -1,0 +1,74 @@
+"""What a topic's table says of itself: up to where it has each partition, and at which leader epoch that was told.
+
+Rules:
+- TB1: a commit is the only truth. It names, for each partition that it adds rows of, where that partition ends from
+  then on, and the leader epoch at which these rows were confirmed. Of two commits that were made on one version, and
+  name one partition, the second is refused.
+- TB5: a seal names an epoch, and adds no rows. What was confirmed at an earlier epoch is refused after it.
+- Nothing else is believed about what is in the table: no message, no znode, no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from spark_replication.model import Epoch, Offset, PartitionNumber, require
+
+NO_EPOCH = -1
+
+
+class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a topic's table, as it was loaded or committed."""
+
+    #: Rises with every commit, whoever makes it and whatever for. None: there is no table.
+    number: int | None = None
+    #: The offset behind the last row of each partition. A partition that is not here has no rows, and may begin
+    #: anywhere.
+    ends: Mapping[PartitionNumber, Offset] = {}
+    #: The highest leader epoch that a commit or a seal of the partition has named.
+    epochs: Mapping[PartitionNumber, Epoch] = {}
+
+    def end_of(self, partition: PartitionNumber) -> Offset | None:
+        return self.ends.get(partition)
+
+    def epoch_of(self, partition: PartitionNumber) -> int:
+        return self.epochs.get(partition, NO_EPOCH)
+
+
+class RowRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows [start, end) of one partition, all committed in its log, as a leader has confirmed.
+
+    Invariant: start < end, and both are where stored batches begin or end.
+    """
+
+    partition: PartitionNumber
+    start: Offset
+    end: Offset
+    #: The leader epoch of the row before `end`.
+    last_epoch: Epoch
+    #: The epoch of the leader that has confirmed that its log has just these rows.
+    confirmed_epoch: Epoch
+
+    def __post_init__(self) -> None:
+        require(self.start < self.end, f"[{self.start}, {self.end}) has no rows")
+        require(
+            self.last_epoch <= self.confirmed_epoch,
+            f"a leader of epoch {self.confirmed_epoch} cannot confirm rows of epoch {self.last_epoch}",
+        )
+
+
+def continues(version: TableVersion, added: RowRange) -> bool:
+    """Whether these rows may be committed on this version: they begin where it ends, and no later epoch was named."""
+    end = version.end_of(added.partition)
+    return (end is None or end == added.start) and version.epoch_of(added.partition) <= added.confirmed_epoch
+
+
+def extended(version: TableVersion, number: int, added: Iterable[RowRange]) -> TableVersion:
+    """The version that a commit of these rows on `version` makes."""
+    ends, epochs = dict(version.ends), dict(version.epochs)
+    for each in added:
+        ends[each.partition] = each.end
+        epochs[each.partition] = each.confirmed_epoch
+    return TableVersion(number=number, ends=ends, epochs=epochs)
