@@ -70,6 +70,13 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         int,
         Meta(ge=-1, description="the oldest closed segments of a partition beyond this size are deleted; -1 = never"),
     ] = field(name="retention.bytes", default=-1)
+    table: Annotated[
+        bool,
+        Meta(
+            description="the topic is a Delta table, too, below table.path: its log is the newest part, and what the "
+            "table has outlives brokers and their disks"
+        ),
+    ] = field(name="table", default=False)
 
 
 class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -159,6 +159,9 @@ class PartitionState(Value, frozen=True, kw_only=True):
     recovering: bool = False
     #: Left out while there is none: releases that do not know it read and write the same bytes.
     loss: PossibleLoss | msgspec.UnsetType = msgspec.UNSET
+    #: The log of this partition begins here or above: its table alone has what is below. It never falls. Left out while
+    #: there is none, as `loss` is.
+    start_at: Offset | msgspec.UnsetType = msgspec.UNSET
     #: How the present or last leader was chosen (L3). None if it was chosen when the partition was made.
     elected: How | None = None
     controller_epoch: Epoch = 0

@@ -317,6 +317,20 @@ class ReplicaLog(Protocol):
     def close(self) -> None: ...
 
 
+class TableSealer(Protocol):
+    """The controller's way to topics' tables (TB5)."""
+
+    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+        """Name these leader epochs in the topic's table. Never blocks. What came of it is an event, TableAnswered, if
+        anything did: the controller asks again."""
+
+
+class NoTables:
+    """The TableSealer of a controller whose topics have no tables."""
+
+    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None: ...
+
+
 class UploadedFile(Protocol):
     """A file that a writer has put beside a topic's table. It is no part of the table before a commit adds it, and an
     orphan if none does."""

@@ -106,6 +106,12 @@ class ReplicaLoop:
         return self._role if isinstance(self._role, LeaderRole) else None
 
     @property
+    def led_epoch(self) -> int:
+        """The epoch at which this replica leads; -1 if it does not."""
+        role = self._role
+        return role.part.state.leader_epoch if isinstance(role, LeaderRole) else NO_EPOCH
+
+    @property
     def view(self) -> LogView:
         return self._own.view
 

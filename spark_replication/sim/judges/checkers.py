@@ -31,6 +31,7 @@ from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
 from spark_replication.sim.judges.story import Answered, Story, led_from_outside, untold_loss
+from spark_replication.sim.judges.tables import TablesJudge
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import InvariantBroken, Process, World
@@ -63,6 +64,7 @@ class Checkers:
         self._judged: tuple[object, ...] = ()
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
+        self.tables = TablesJudge()
         #: By topic id and number, when a partition last went from its topic.
         self.gone_ms: dict[str, dict[int, int]] = {}
         #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
@@ -181,6 +183,7 @@ class Checkers:
                 f"{process.name} begins to lead {story.partition} with {agreed} of {len(story.committed)} committed "
                 f"records, {story.acked_end} acknowledged",
             )
+        self.tables.begins_to_lead(story, image)
         self._check_knows_producers(process, replica, story)
 
     def _check_knows_producers(self, process: BrokerProcess, replica: ReplicaLoop, story: Story) -> None:
@@ -227,7 +230,9 @@ class Checkers:
             )
         first_new = image.at(max(len(story.committed), image.start))
         self._committed += 1
+        before = len(story.committed)
         twice = story.commit(image, high_watermark)
+        self.tables.committed(story, before)
         if twice is not None:
             raise InvariantBroken("idempotent_batches_once", f"{story.partition}: {twice} is committed twice")
         if first_new is not None and first_new.epoch < story.created:
@@ -388,9 +393,10 @@ class Checkers:
 
     def _untold_loss(self, story: Story, before: PartitionState | None, after: PartitionState) -> str | None:
         """Why what may be lost is not shown as it should be, until a person has acknowledged it (D2). What a leader has
-        lost since its answer, with its power, nobody can know."""
+        lost since its answer, with its power, nobody can know. What the table has is not lost (TB5)."""
         leader = after.leader
         held = story.acked_end if leader is None or leader in self.lost else self._held(story, leader)
+        held = max(held, after.start_at or 0)
         return untold_loss(story, before, after, held)
 
     def loss_is_known(self, partition: TopicPartition, topic_id: str, last_epoch: int) -> None:

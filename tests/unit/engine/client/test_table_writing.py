@@ -1,0 +1,147 @@
+"""A writer of a topic's table: what it does next, whatever comes of the step before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
+from spark_replication.core.tables.table import RowRange, TableVersion
+from spark_replication.engine.client.table_writing import (
+    FAILED_REST_MS,
+    REST_MS_MAX,
+    AskLeaders,
+    CommitRows,
+    ConfirmRows,
+    Doing,
+    LoadTable,
+    ReadRows,
+    Rest,
+    TableWriting,
+    ends_of,
+    told_by,
+    wanted_of,
+)
+from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
+
+RULES = FlushRules(flush_ms=1_000, file_bytes=100)
+VERSION = TableVersion(number=3, ends={0: 10}, epochs={0: 4})
+AFTER = TableVersion(number=4, ends={0: 12, 1: 3}, epochs={0: 5, 1: 5})
+READ_0 = PlannedRange(partition=0, start=10, end=12, bytes=40)
+READ_1 = PlannedRange(partition=1, start=0, end=3, bytes=40)
+ADDED_0 = RowRange(partition=0, start=10, end=12, last_epoch=4, confirmed_epoch=5)
+ADDED_1 = RowRange(partition=1, start=0, end=3, last_epoch=5, confirmed_epoch=5)
+
+
+def leader(end: int, **others: Any) -> LogTold:
+    return LogTold(**{"leader_epoch": 5, "log_start": 0, "high_watermark": end} | others)
+
+
+def asked(now_ms: int = 2_000, **others: Any) -> tuple[TableWriting, Doing]:
+    writing = TableWriting(RULES)
+    assert writing.begin() == LoadTable()
+    assert writing.loaded(VERSION) == AskLeaders({0: 10})
+    news = {0: leader(12, bytes=40, first_ms=500), 1: leader(3, bytes=40, first_ms=600)} | others
+    return writing, writing.told(news, mine=[0, 1], now_ms=now_ms)
+
+
+def reading() -> TableWriting:
+    writing, doing = asked()
+    assert doing == ReadRows((READ_0, READ_1))
+    return writing
+
+
+def confirming() -> TableWriting:
+    writing = reading()
+    assert writing.read({0: 4, 1: 5}) == ConfirmRows({0: (12, 4), 1: (3, 5)})
+    return writing
+
+
+def committing() -> TableWriting:
+    writing = confirming()
+    told = {0: leader(12, epoch_before=4), 1: leader(3, epoch_before=5)}
+    assert writing.vouched(told) == CommitRows(VERSION, (ADDED_0, ADDED_1))
+    return writing
+
+
+def test_after_a_commit_it_asks_about_the_version_that_it_has_made() -> None:
+    writing = committing()
+    assert writing.committed(AFTER) == AskLeaders({0: 12, 1: 3})
+    assert writing.version == AFTER
+
+
+def test_after_a_refusal_only_the_table_tells() -> None:
+    writing = committing()
+    assert (writing.changed(), writing.version) == (LoadTable(), None)
+
+
+def test_after_no_answer_it_rests_longer_each_time_and_loads_the_table() -> None:
+    writing = committing()
+    least_ms, most_ms = FAILED_REST_MS
+    rests = []
+    for _ in range(9):
+        doing = writing.failed()
+        assert isinstance(doing, Rest)
+        rests.append(doing.ms)
+        assert writing.rested() == LoadTable()
+    assert (rests[:3], rests[-1]) == ([least_ms, 2 * least_ms, 4 * least_ms], most_ms)
+    writing.loaded(VERSION)
+    writing.committed(AFTER)
+    assert writing.failed() == Rest(least_ms), "what went well since counts"
+
+
+def test_only_what_was_read_whole_is_confirmed_and_only_what_leaders_vouch_for_is_committed() -> None:
+    writing = reading()
+    assert writing.read({1: 5}) == ConfirmRows({1: (3, 5)})
+    assert writing.vouched({1: leader(3, epoch_before=5)}) == CommitRows(VERSION, (ADDED_1,))
+    writing = confirming()
+    assert writing.vouched({0: leader(12, epoch_before=3), 1: leader(3, epoch_before=5)}) == CommitRows(
+        VERSION, (ADDED_1,)
+    )
+
+
+def test_if_nothing_can_be_read_or_vouched_for_it_rests() -> None:
+    for doing in (reading().read({}), confirming().vouched({}), confirming().vouched({0: leader(11, epoch_before=4)})):
+        assert doing == Rest(FAILED_REST_MS[0])
+
+
+def test_it_rests_until_rows_are_due_and_no_longer_than_it_should_look() -> None:
+    assert asked(now_ms=1_400)[1] == Rest(100)
+    assert asked(now_ms=100)[1] == Rest(REST_MS_MAX)
+    writing = TableWriting(RULES)
+    writing.loaded(VERSION)
+    assert writing.told({}, mine=[], now_ms=0) == Rest(REST_MS_MAX)
+    assert writing.rested() == AskLeaders({0: 10})
+
+
+def test_where_a_leader_does_not_fit_the_table_it_loads_that_again() -> None:
+    writing = TableWriting(RULES)
+    writing.loaded(VERSION)
+    assert writing.told({0: leader(9)}, mine=[0], now_ms=0) == Rest(REST_MS_MAX)
+    assert writing.rested() == LoadTable()
+
+
+def test_it_asks_for_pieces_and_times_from_the_ends_on() -> None:
+    assert wanted_of("foo", {0: 10}, [1, 0], RULES) == [
+        WantedRange(topic="foo", partition=0, start=10, piece_bytes=100, timed=True),
+        WantedRange(topic="foo", partition=1, start="earliest", piece_bytes=100, timed=True),
+    ]
+    assert ends_of("foo", {1: (12, 4)}) == [WantedRange(topic="foo", partition=1, start=12, to=12)]
+
+
+def test_only_a_leader_counts() -> None:
+    found = FoundRange(
+        topic="foo",
+        partition=0,
+        leader_epoch=5,
+        log_start=2,
+        high_watermark=12,
+        start_epoch=4,
+        start_ms=500,
+        bytes=40,
+        pieces=(Piece(end=12, bytes=40),),
+    )
+    assert told_by(found) == LogTold(
+        leader_epoch=5, log_start=2, high_watermark=12, bytes=40, first_ms=500, pieces=((12, 40),), epoch_before=4
+    )
+    assert told_by(FoundRange(topic="foo", partition=0, high_watermark=12)) is None
+    assert told_by(FoundRange(topic="foo", partition=0, leader_epoch=5, error="NOT_LEADER_OR_FOLLOWER")) is None
