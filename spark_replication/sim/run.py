@@ -35,8 +35,7 @@ OF_GROUPS: dict[str, Scalar] = {
     "flush": "always",
     "recovery.trust.page.cache": True,
 }
-#: What no table has yet stays.
-OF_TABLES: dict[str, Scalar] = {"table": True, "retention.bytes": -1}
+OF_TABLES: dict[str, Scalar] = {"table": True}
 WRITERS = 2
 UNEXPECTED = "unexpected_error"  # production code raised what it never should
 

@@ -3,7 +3,8 @@
 | it does           | what comes of it        | and then                                                             |
 | ----------------- | ----------------------- | -------------------------------------------------------------------- |
 | LoadTable         | `loaded`                | AskLeaders                                                           |
-| AskLeaders        | `told`                  | ReadRows, or Rest if nothing is due                                  |
+| AskLeaders        | `told`                  | TellEnds, if leaders are to know more; then ReadRows, or Rest        |
+| TellEnds          | `ends_told`             | ReadRows, or Rest if nothing is due                                  |
 | ReadRows          | `read`: they are in a file beside the table, which nobody knows of     | ConfirmRows          |
 | ConfirmRows       | `vouched`               | CommitRows of those that leaders vouch for; of none: Rest            |
 | CommitRows        | `committed`             | AskLeaders, about the version that was made                          |
@@ -41,6 +42,13 @@ class AskLeaders(msgspec.Struct, frozen=True):
     starts: Mapping[PartitionNumber, Offset]
 
 
+class TellEnds(msgspec.Struct, frozen=True):
+    """Tell the leader of each of these partitions, at this epoch of it, how far the table has it (TB4). If that does
+    not arrive, it is told again."""
+
+    ends: Mapping[PartitionNumber, tuple[Epoch, Offset]]
+
+
 class ReadRows(msgspec.Struct, frozen=True):
     """Read these rows, from wherever they are, and put them in files beside the table."""
 
@@ -64,7 +72,7 @@ class Rest(msgspec.Struct, frozen=True):
     ms: int
 
 
-Doing = LoadTable | AskLeaders | ReadRows | ConfirmRows | CommitRows | Rest
+Doing = LoadTable | AskLeaders | TellEnds | ReadRows | ConfirmRows | CommitRows | Rest
 
 
 class TableWriting:
@@ -79,6 +87,8 @@ class TableWriting:
         self._failed_rest_ms = FAILED_REST_MS[0]
         #: What the leaders said last, and what was made of it.
         self.plan = FlushPlan()
+        self._told_ends: dict[PartitionNumber, tuple[Epoch, Offset]] = {}
+        self._after_telling: Doing = LoadTable()
 
     def begin(self) -> Doing:
         return LoadTable()
@@ -104,6 +114,26 @@ class TableWriting:
         """told: of each partition whose leader has answered."""
         assert self._version is not None, "the table was loaded"
         self.plan = plan_flush(self._version, told, self._rules, mine=mine, now_ms=now_ms)
+        ends = {
+            each: (known.leader_epoch, end)
+            for each, known in sorted(told.items())
+            if each not in self.plan.troubles and (end := self._version.end_of(each)) is not None
+        }
+        doing = self._planned_doing(now_ms)
+        news = {each: end for each, end in ends.items() if self._told_ends.get(each) != end}
+        if not news:
+            return doing
+        self._told_ends.update(news)
+        self._after_telling = doing
+        return TellEnds(news)
+
+    def ends_told(self, failed: Collection[PartitionNumber]) -> Doing:
+        """failed: the partitions whose leader has not taken it."""
+        for each in failed:
+            self._told_ends.pop(each, None)
+        return self._after_telling
+
+    def _planned_doing(self, now_ms: TimeMs) -> Doing:
         if self.plan.ranges:
             self._planned = self.plan.ranges
             return ReadRows(self._planned)

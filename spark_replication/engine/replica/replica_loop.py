@@ -281,6 +281,16 @@ class ReplicaLoop:
         with suppress(StorageFailed):  # they take room, and go the next time
             self._own.numbered.forget(before)
 
+    def told_of_table(self, leader_epoch: Epoch, end: Offset) -> None:
+        """See LeaderRole.told_of_table."""
+        self._leader().told_of_table(leader_epoch, end)
+
+    @property
+    def table_end(self) -> Offset | None:
+        """Below it, the topic's table is known to have every row, as far as this leader was told; None if it was not,
+        or does not lead."""
+        return self._role.table_end if isinstance(self._role, LeaderRole) else None
+
     def known(self, batch: PreparedBatch) -> OffsetSpan | None:
         """The place that `produce` would answer for a repeated batch."""
         return self._own.numbered.known(batch)

@@ -80,7 +80,9 @@ class SimulatedCluster:
         self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
         self.store = Stored(self.settings, lambda: world.now_ms)
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
-        self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
+        self.checkers = Checkers(
+            world, self.store, self.hosts, flushed=self.settings.flush == "always", have_tables=writers > 0
+        )
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
         self.mirror = MirrorTables(world)
         self.tables = TopicTables(world, self.checkers.tables)

@@ -16,6 +16,7 @@ from spark_replication.core.controller.events import Event, TableAnswered
 from spark_replication.core.tables.flushing import FlushRules, LogTold
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.broker.found_ranges import found_range
+from spark_replication.engine.broker.table_ends import take_table_ends
 from spark_replication.engine.client.table_writing import (
     AskLeaders,
     CommitRows,
@@ -25,6 +26,7 @@ from spark_replication.engine.client.table_writing import (
     ReadRows,
     Rest,
     TableWriting,
+    TellEnds,
     ends_of,
     told_by,
     wanted_of,
@@ -33,7 +35,9 @@ from spark_replication.engine.controller import table_seal
 from spark_replication.engine.controller.table_seal import SealStep, SealTable, TableSeal
 from spark_replication.errors import ReplicationError, StorageFailed, TableChanged
 from spark_replication.messages.ranges import FoundRange, WantedRange
-from spark_replication.model import Epoch, PartitionNumber, TopicPartition
+from spark_replication.messages.tables import TableEndsTaken, TellTableEnds, ToldTableEnd
+from spark_replication.model import Epoch, Offset, PartitionNumber, TopicPartition
+from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.judges.tables import TablesJudge
 from spark_replication.sim.world.disk import Disk, Record
@@ -180,6 +184,8 @@ class TableWriter(Client):
             case AskLeaders(starts=starts):
                 partitions = [each.partition for each in self.cluster.topics() if each.topic == self._topic]
                 self._ask(wanted_of(self._topic, starts, partitions, RULES), self._told)
+            case TellEnds(ends=ends):
+                self._tell(ends)
             case ReadRows():
                 self._after(self.world.between(*READS_MS), "reads rows for a table", self._read)
             case ConfirmRows(ends=ends):
@@ -218,20 +224,40 @@ class TableWriter(Client):
                 then(told)
 
         for each in wanted:
-            self._ask_leader(each, came)
+            self._call(each.topic_partition, partial(_found, each), came)
         self._after(self.world.between(*TELLS_MS), "has waited for leaders", partial(over, turn))
 
-    def _ask_leader(self, wanted: WantedRange, came: Callable[[FoundRange], None]) -> None:
-        leader, network = self.leader_of(wanted.topic_partition), self.cluster.network
+    def _call(
+        self, partition: TopicPartition, ask: Callable[[BrokerProcess], Answer], came: Callable[[Answer], None]
+    ) -> None:
+        """Ask whoever is known to lead the partition, or was known to."""
+        leader, network = self.leader_of(partition), self.cluster.network
         if leader is None:
             return
-        asked_of = leader
+        broker = leader
 
         def asked() -> None:
-            found = found_range(asked_of.loop.partition, wanted)
-            network.send(asked_of.name, self.name, "tells a writer", partial(came, found), to=self, about=found)
+            found = ask(broker)
+            network.send(broker.name, self.name, "tells a writer", partial(came, found), to=self, about=found)
 
-        network.send(self.name, leader.name, "is asked by a writer", asked, to=leader, about=wanted)
+        network.send(self.name, broker.name, "is asked by a writer", asked, to=broker, about=partition)
+
+    def _tell(self, ends: Mapping[PartitionNumber, tuple[Epoch, Offset]]) -> None:
+        failed = set(ends)
+
+        def took(partition: PartitionNumber, answer: TableEndsTaken) -> None:
+            if partition not in answer.errors:
+                failed.discard(partition)
+
+        for partition, (leader_epoch, end) in ends.items():
+            told = ToldTableEnd(partition=partition, leader_epoch=leader_epoch, end=end)
+            asked = TellTableEnds(topic=self._topic, topic_id=self._topic_id, ends=(told,))
+            self._call(TopicPartition(self._topic, partition), partial(_taken, asked), partial(took, partition))
+        tells_on = partial(self._ends_told, failed)
+        self._after(self.world.between(*TELLS_MS), "has told leaders where tables end", tells_on)
+
+    def _ends_told(self, failed: set[PartitionNumber]) -> None:
+        self._do(self._writing.ends_told(failed))
 
     def _read(self) -> None:
         disks = self._disks()
@@ -275,3 +301,11 @@ class TableWriter(Client):
             self._do(self._writing.failed())
         else:
             self._do(self._writing.committed(answer))
+
+
+def _found(wanted: WantedRange, broker: BrokerProcess) -> FoundRange:
+    return found_range(broker.loop.partition, wanted)
+
+
+def _taken(told: TellTableEnds, broker: BrokerProcess) -> TableEndsTaken:
+    return take_table_ends(broker.loop.partition, told)

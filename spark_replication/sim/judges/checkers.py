@@ -42,16 +42,19 @@ PROBED = 60  # how many of the newest committed batches are probed, whenever a r
 class SeenReplica:
     """What was seen last of one replica, as long as its process keeps it open."""
 
-    __slots__ = ("epoch", "high_watermark", "part")
+    __slots__ = ("epoch", "high_watermark", "log_start", "part")
 
     def __init__(self) -> None:
         self.part: object = None
         self.epoch = -1
         self.high_watermark = -1
+        self.log_start = 0
 
 
 class Checkers:
-    def __init__(self, world: World, store: Stored, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
+    def __init__(
+        self, world: World, store: Stored, hosts: Mapping[BrokerId, Host], *, flushed: bool, have_tables: bool
+    ) -> None:
         self._world = world
         self._store = store
         self._hosts = hosts
@@ -65,6 +68,7 @@ class Checkers:
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
         self.tables = TablesJudge()
+        self._have_tables = have_tables
         #: By topic id and number, when a partition last went from its topic.
         self.gone_ms: dict[str, dict[int, int]] = {}
         #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
@@ -139,6 +143,10 @@ class Checkers:
                 "high_watermark_within_log",
                 f"{partition} on {process.name}: {high_watermark}, its log is [{log.log_start}, {log.log_end})",
             )
+        if log.log_start > seen.log_start:
+            seen.log_start = log.log_start
+            if self._have_tables:
+                self.tables.starts_at(partition, replica.topic_id, log.log_start)
         if part is seen.part or part is None:
             return
         epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch

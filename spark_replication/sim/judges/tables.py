@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from spark_replication.core.tables.table import RowRange
-from spark_replication.model import Offset, PartitionNumber
+from spark_replication.model import Offset, PartitionNumber, TopicPartition
 from spark_replication.sim.judges.story import Story
 from spark_replication.sim.world.disk import LogImage, Record
 from spark_replication.sim.world.world import InvariantBroken
 
 TABLE_IS_THE_LOG = "table_is_the_log"
 NO_OFFSET_TWICE = "no_offset_twice"
+RETENTION_WAITS = "retention_waits_for_the_table"
 
 
 class TableRows(NamedTuple):
@@ -62,6 +63,15 @@ class TablesJudge:
                 raise InvariantBroken(
                     NO_OFFSET_TWICE, f"{story.partition} at {offset}: {record} in the log, {in_table} in the table"
                 )
+
+    def starts_at(self, partition: TopicPartition, topic_id: str, log_start: Offset) -> None:
+        """Some replica's log starts here."""
+        known = self._rows.get((topic_id, partition.partition))
+        end = 0 if known is None else known.end
+        if log_start > end:
+            raise InvariantBroken(
+                RETENTION_WAITS, f"a log of {partition} starts at {log_start}, and its table has all below {end} alone"
+            )
 
     def begins_to_lead(self, story: Story, image: LogImage) -> None:
         known = self._rows.get((story.topic_id, story.partition.partition))

@@ -17,6 +17,7 @@ from spark_replication.engine.client.table_writing import (
     ReadRows,
     Rest,
     TableWriting,
+    TellEnds,
     ends_of,
     told_by,
     wanted_of,
@@ -40,6 +41,10 @@ def asked(now_ms: int = 2_000, **others: Any) -> tuple[TableWriting, Doing]:
     writing = TableWriting(RULES)
     assert writing.begin() == LoadTable()
     assert writing.loaded(VERSION) == AskLeaders({0: 10})
+    news = {0: leader(10)}
+    assert writing.told(news, mine=[0], now_ms=0) == TellEnds({0: (5, 10)})
+    assert writing.ends_told(()) == Rest(REST_MS_MAX)
+    assert writing.rested() == AskLeaders({0: 10})
     news = {0: leader(12, bytes=40, first_ms=500), 1: leader(3, bytes=40, first_ms=600)} | others
     return writing, writing.told(news, mine=[0, 1], now_ms=now_ms)
 
@@ -145,3 +150,31 @@ def test_only_a_leader_counts() -> None:
     )
     assert told_by(FoundRange(topic="foo", partition=0, high_watermark=12)) is None
     assert told_by(FoundRange(topic="foo", partition=0, leader_epoch=5, error="NOT_LEADER_OR_FOLLOWER")) is None
+
+
+def test_leaders_are_told_how_far_the_table_has_their_partitions_once_an_epoch() -> None:
+    writing = TableWriting(RULES)
+    writing.loaded(TableVersion(number=3, ends={0: 10, 2: 7}, epochs={0: 4, 2: 9}))
+    news = {0: leader(10), 1: leader(0), 2: leader(9)}  # the last one leads no longer
+    assert writing.told(news, mine=[0], now_ms=0) == TellEnds({0: (5, 10)})
+    assert writing.ends_told(()) == Rest(REST_MS_MAX)
+    writing.rested()
+    writing.loaded(VERSION)
+    assert writing.told({0: leader(10)}, mine=[0], now_ms=0) == Rest(REST_MS_MAX)
+    assert writing.told({0: leader(10, leader_epoch=6)}, mine=[0], now_ms=0) == TellEnds({0: (6, 10)})
+
+
+def test_what_a_leader_did_not_take_is_told_again() -> None:
+    writing = TableWriting(RULES)
+    writing.loaded(VERSION)
+    told = TellEnds({0: (5, 10)})
+    assert writing.told({0: leader(10)}, mine=[0], now_ms=0) == told
+    writing.ends_told([0])
+    assert writing.told({0: leader(10)}, mine=[0], now_ms=0) == told
+
+
+def test_a_leader_hears_of_a_commit_with_the_next_question() -> None:
+    writing = committing()
+    writing.committed(AFTER)
+    found = writing.told({0: leader(12), 1: leader(3)}, mine=[0, 1], now_ms=0)
+    assert found == TellEnds({0: (5, 12), 1: (5, 3)})
