@@ -12,6 +12,9 @@ thread-safe: engine.replica.partition is the only way to it.
 | this broker leads, but it has lost its log since (I8) | anything  | nothing: it neither leads nor follows           |
 
 A replica that stops leading refuses whoever waits for it, and answers all fetches that wait.
+
+Before that, whoever leads: a log that begins below the state's `start_at` is brought to begin there (TB5). The role
+that the replica had is over then, and it takes the new one as if it had had none.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from spark_replication.errors import EpochBehindLog, NotLeader, ReplicationError
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, Epoch, Offset, ReplicaOf, Start, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Offset, PartitionState, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
     DamagedBatch,
     FailureReports,
@@ -169,12 +172,21 @@ class ReplicaLoop:
             self._order = max(self._order, command.order)
 
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+        self._start_log_at(command.state)
         if replica.may_lead(command.state, me):
             self._lead(command, me, now_ms)
         elif command.state.leader == me.broker:
             self._leave(f"broker {me.broker} lost its log since it joined the ISR of {self.partition}")
         else:
             self._follow(command, me)
+
+    def _start_log_at(self, state: PartitionState) -> None:
+        """Bring the log to start where the partition does. Its role ends first: nothing below is served if the disk
+        then refuses, and no append that waits is acknowledged because the high watermark rises over its place."""
+        start_at = state.lowest_offset
+        if self.log.log_start < start_at:
+            self._leave(f"the log of {self.partition} begins at {start_at} since leader epoch {state.leader_epoch}")
+            self._own.start_at(start_at, state.created)
 
     def _lead(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         role = self._role

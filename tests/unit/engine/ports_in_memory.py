@@ -263,6 +263,20 @@ class FailingLog(MemoryLog):
         self._disk("forget")
         super().forget(before)
 
+    def batch_start(self, offset: Offset) -> Offset:
+        self._disk("read")
+        return super().batch_start(offset)
+
+    def drop_below(self, offset: Offset) -> None:
+        self._disk("drop_below")
+        super().drop_below(offset)
+        self.flushed_end = max(self.flushed_end, offset)
+
+    def begin_anew(self, log_start: Offset) -> None:
+        self._disk("begin_anew")
+        super().begin_anew(log_start)
+        self.flushed_end = log_start
+
     def begin_flush(self) -> HeldFlush | None:
         self._disk("flush")
         assert self.flushing is None
