@@ -265,6 +265,8 @@ class Checkers:
         image = self._hosts[member].disk.image((story.partition, story.topic_id))
         if image is not None and image.agreed >= len(story.committed):
             return False
+        if story.stored is not None and len(story.committed) <= (story.stored.state.start_at or 0):
+            return False  # the table has all of it
         if (member in self.lost and self._may_lose(member)) or self._store.broker_epochs[member].clean_since > joined:
             return False  # void: it is listed, and does not count
         return image is None or story.agreed(image) < len(story.committed)
