@@ -58,7 +58,8 @@ class LogTold(msgspec.Struct, frozen=True, kw_only=True):
     first_ms: TimeMs | None = None
     #: Where about file_bytes each end, and how many bytes each has.
     pieces: tuple[tuple[Offset, Count], ...] = ()
-    #: The leader epoch of the row before the offset that it was asked about; NO_EPOCH if its log has none there.
+    #: The leader epoch of the row before the offset that it was asked about; NO_EPOCH if its log has none there that is
+    #: committed.
     epoch_before: int = NO_EPOCH
 
 
@@ -156,7 +157,7 @@ def confirmed(version: TableVersion, read: PlannedRange, last_epoch: Epoch, told
 
     told: the leader's answer about the offset `read.end`, where the row before is of `last_epoch`.
     """
-    is_same = told.epoch_before == last_epoch and told.log_start <= read.start and told.high_watermark >= read.end
+    is_same = told.epoch_before == last_epoch and told.log_start <= read.start
     if not is_same or told.leader_epoch < max(version.epoch_of(read.partition), last_epoch):
         return None
     return RowRange(

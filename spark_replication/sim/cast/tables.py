@@ -13,7 +13,7 @@ from itertools import count
 from typing import TypeVar
 
 from spark_replication.core.controller.events import Event, TableAnswered
-from spark_replication.core.tables.flushing import FlushRules, LogTold
+from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.broker.found_ranges import found_range
 from spark_replication.engine.broker.table_ends import take_table_ends
@@ -50,6 +50,8 @@ RULES = FlushRules(flush_ms=40, file_bytes=600)  # a hundred records
 LOOKS_MS = (20, 120)
 TELLS_MS = (20, 120)  # so long a leader is waited for
 READS_MS = (1, 40)
+PARTS = 0.7  # that rows are read where a log has parted from the others
+ASTRAY = 0.15
 
 Answer = TypeVar("Answer")
 
@@ -230,8 +232,10 @@ class TableWriter(Client):
     def _call(
         self, partition: TopicPartition, ask: Callable[[BrokerProcess], Answer], came: Callable[[Answer], None]
     ) -> None:
-        """Ask whoever is known to lead the partition, or was known to."""
-        leader, network = self.leader_of(partition), self.cluster.network
+        """Ask whoever is known to lead the partition, or was known to; now and then anybody, who may have led it."""
+        leader, network, living = self.leader_of(partition), self.cluster.network, self.cluster.brokers()
+        if living and self.world.chance(ASTRAY):
+            leader = living[self.world.between(0, len(living) - 1)]
         if leader is None:
             return
         broker = leader
@@ -260,17 +264,29 @@ class TableWriter(Client):
         self._do(self._writing.ends_told(failed))
 
     def _read(self) -> None:
-        disks = self._disks()
-        last_epochs = {}
         self._rows.clear()
         for planned in self._writing.plan.ranges:
-            key = (TopicPartition(self._topic, planned.partition), self._topic_id)
-            image = disks[self.world.between(0, len(disks) - 1)].image(key)
-            if image is not None and image.start <= planned.start and planned.end <= image.end:
-                rows = image.records[planned.start - image.start : planned.end - image.start]
+            rows = self._rows_of(planned)
+            if rows is not None:
                 self._rows[planned.partition] = rows
-                last_epochs[planned.partition] = rows[-1].epoch
-        self._do(self._writing.read(last_epochs))
+        self._do(self._writing.read({partition: rows[-1].epoch for partition, rows in self._rows.items()}))
+
+    def _rows_of(self, planned: PlannedRange) -> list[Record] | None:
+        """From any disk; and if not all have the same there, rather from one that is different."""
+        key = (TopicPartition(self._topic, planned.partition), self._topic_id)
+        images = [image for disk in self._disks() if (image := disk.image(key)) is not None]
+        found = [
+            image.records[planned.start - image.start : planned.end - image.start]
+            for image in images
+            if image.start <= planned.start and planned.end <= image.end
+        ]
+        if not found:
+            return None
+        others = [rows for rows in found if found.count(rows) == 1]
+        if others and len(others) < len(found):
+            self.world.counts["table_rows_that_part"] += 1
+        chosen = others if others and self.world.chance(PARTS) else found
+        return chosen[self.world.between(0, len(chosen) - 1)]
 
     def _commit(self, doing: CommitRows) -> None:
         table, topic, topic_id = self._tables.table(self._topic_id), self._topic, self._topic_id

@@ -124,7 +124,6 @@ def test_the_epoch_of_the_leader_that_vouches_for_rows_goes_into_the_commit() ->
         (4, replace(VOUCHED, epoch_before=3)),
         (4, replace(VOUCHED, epoch_before=-1)),
         (4, replace(VOUCHED, log_start=11)),  # it cannot know all of it
-        (4, replace(VOUCHED, high_watermark=11)),  # what was read is not committed
         (4, replace(VOUCHED, leader_epoch=3)),  # it leads no longer
     ],
 )

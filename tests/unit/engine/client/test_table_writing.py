@@ -105,7 +105,7 @@ def test_only_what_was_read_whole_is_confirmed_and_only_what_leaders_vouch_for_i
 
 
 def test_if_nothing_can_be_read_or_vouched_for_it_rests() -> None:
-    for doing in (reading().read({}), confirming().vouched({}), confirming().vouched({0: leader(11, epoch_before=4)})):
+    for doing in (reading().read({}), confirming().vouched({}), confirming().vouched({0: leader(11)})):
         assert doing == Rest(FAILED_REST_MS[0])
 
 
