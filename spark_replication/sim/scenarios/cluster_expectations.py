@@ -139,6 +139,7 @@ class ClusterExpectations:
             if state is None or state.last_known_leader is None
             else state.last_known_leader,
             "recovering": state is not None and state.recovering,
+            "start_at": 0 if state is None else state.lowest_offset,
             "possible_loss": _told_loss(None if state is None else loss_of(state)),
             "waiting_for": None if waits is None else waits.reason,
             "start_at": (state.start_at or 0) if state is not None else 0,

@@ -179,6 +179,7 @@ class ClusterScenario:
             last_known_elr=members["last_known_elr"],
             last_known_leader=self._leader(keys.get("last_known_leader", _NO_LEADER)),
             recovering=bool(keys.get("recovering", False)),
+            start_at=expect_int(keys.get("start_at", 0), "start_at") or msgspec.UNSET,
             min_isr=effective_min_isr(settings.min_insync_replicas, factor),
             epochs={broker: self._store.broker_epochs[broker].epoch for broker in members["isr"] | members["elr"]},
             start_at=expect_int(keys.get("start_at", 0), "start_at") or UNSET,

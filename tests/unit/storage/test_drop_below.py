@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import OffsetOutOfRange, StorageFailed
+from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.world.faulty_files import FaultyFiles
 from spark_replication.sim.world.world import Killed
 from spark_replication.storage.format.index import decode_entries
@@ -163,6 +165,28 @@ def test_a_tail_that_is_copied_twice_is_the_same(open_log: Open, tmp_path: Path)
         for offset in offsets:
             log.drop_below(offset)
     assert files_of(tmp_path / "follower") == files_of(tmp_path / "leader")
+
+
+@pytest.mark.parametrize("offset", [1, 2, 6, 19, 20])
+def test_a_log_in_memory_comes_to_the_same_place(open_log: Open, offset: int) -> None:
+    """As ports.ReplicaLog has it, whichever of them a replica has."""
+    logs: list[StoryLog | MemoryLog] = [open_log(segment_bytes=SEGMENT_BYTES), MemoryLog.of_runs([], 0)]
+    found = []
+    for log in logs:
+        for epoch in (1, 3):
+            log.begin_epoch(epoch)
+            for _ in range(5):
+                batch = prepared(log.log_end)
+                batch = replace(batch, message=b"text") if isinstance(log, MemoryLog) else batch
+                log.append(batch, leader_epoch=epoch, timestamp_ms=0)
+        log.checkpoint(8)
+        start = log.batch_start(min(offset, 19))
+        if start > 0:
+            log.drop_below(start)
+        found.append((start, log.log_start, log.log_end, log.epochs, log.high_watermark))
+        log.drop_below(20)
+        found[-1] += log.log_start, log.log_end, log.epochs, log.high_watermark
+    assert found[0] == found[1]
 
 
 # Crashes
