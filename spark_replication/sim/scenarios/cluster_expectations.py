@@ -142,7 +142,6 @@ class ClusterExpectations:
             "start_at": 0 if state is None else state.lowest_offset,
             "possible_loss": _told_loss(None if state is None else loss_of(state)),
             "waiting_for": None if waits is None else waits.reason,
-            "start_at": (state.start_at or 0) if state is not None else 0,
             "table_end": self._tables.version(partition).end_of(partition.partition) or 0,
             "table_epoch": self._tables.version(partition).epoch_of(partition.partition),
         }

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from spark_replication.config import TopicSettings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
@@ -182,7 +181,6 @@ class ClusterScenario:
             start_at=expect_int(keys.get("start_at", 0), "start_at") or msgspec.UNSET,
             min_isr=effective_min_isr(settings.min_insync_replicas, factor),
             epochs={broker: self._store.broker_epochs[broker].epoch for broker in members["isr"] | members["elr"]},
-            start_at=expect_int(keys.get("start_at", 0), "start_at") or UNSET,
         )
         return state, expect_int(keys.get("partition_epoch", 0), "partition_epoch")
 
