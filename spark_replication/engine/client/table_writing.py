@@ -6,9 +6,10 @@
 | AskLeaders        | `told`                  | TellEnds, if leaders are to know more; then ReadRows, or Rest        |
 | TellEnds          | `ends_told`             | ReadRows, or Rest if nothing is due                                  |
 | ReadRows          | `read`: they are in a file beside the table, which nobody knows of     | ConfirmRows          |
-| ConfirmRows       | `vouched`               | CommitRows of those that leaders vouch for; of none: Rest            |
+| ConfirmRows       | `vouched`               | CommitRows, if leaders vouch for all; else as if some were not read  |
 | CommitRows        | `committed`             | AskLeaders, about the version that was made                          |
 |                   | `changed`: refused      | DropRows, and LoadTable                                              |
+| ReadRows          | `read`: not all         | Rest, and then the others without those: a file has rows of many     |
 | anything          | `failed`: no answer     | DropRows, and Rest, then LoadTable: the table alone tells            |
 | Rest              | `rested`                | AskLeaders, or LoadTable after a failure                             |
 
@@ -87,6 +88,8 @@ class TableWriting:
         self._failed_rest_ms = FAILED_REST_MS[0]
         #: What the leaders said last, and what was made of it.
         self.plan = FlushPlan()
+        #: What could not be read, or no leader vouched for: the others go first.
+        self._doubted: frozenset[PartitionNumber] = frozenset()
         self._told_ends: dict[PartitionNumber, tuple[Epoch, Offset]] = {}
         self._after_telling: Doing = LoadTable()
 
@@ -113,7 +116,10 @@ class TableWriting:
     ) -> Doing:
         """told: of each partition whose leader has answered."""
         assert self._version is not None, "the table was loaded"
-        self.plan = plan_flush(self._version, told, self._rules, mine=mine, now_ms=now_ms)
+        undoubted = {each: known for each, known in told.items() if each not in self._doubted}
+        self.plan = plan_flush(self._version, undoubted, self._rules, mine=mine, now_ms=now_ms)
+        if not self.plan.ranges:
+            self._doubted = frozenset()
         ends = {
             each: (known.leader_epoch, end)
             for each, known in sorted(told.items())
@@ -143,25 +149,30 @@ class TableWriting:
         return Rest(REST_MS_MAX if due_ms is None else max(1, min(REST_MS_MAX, due_ms - now_ms)))
 
     def read(self, last_epochs: Mapping[PartitionNumber, Epoch]) -> Doing:
-        """last_epochs: the leader epoch of the last row of each range that was read whole. The others are dropped."""
+        """last_epochs: the leader epoch of the last row of each range that was read whole."""
         self._last_epochs = last_epochs
-        ends = {each.partition: (each.end, last_epochs[each.partition]) for each in self._whole()}
-        return ConfirmRows(ends) if ends else self._rest_after_failure()
+        if unread := [each.partition for each in self._planned if each.partition not in last_epochs]:
+            return self._doubt(unread)
+        return ConfirmRows({each.partition: (each.end, last_epochs[each.partition]) for each in self._planned})
 
-    def _whole(self) -> list[PlannedRange]:
-        return [each for each in self._planned if each.partition in self._last_epochs]
+    def _doubt(self, partitions: Collection[PartitionNumber]) -> Doing:
+        self._doubted |= frozenset(partitions)
+        return self._rest_after_failure()
 
     def vouched(self, told: Mapping[PartitionNumber, LogTold]) -> Doing:
         """told: of each partition whose leader has answered, about the end of what was read."""
         version = self._version
         assert version is not None, "the table was loaded"
-        found = (
-            confirmed(version, each, self._last_epochs[each.partition], told[each.partition])
-            for each in self._whole()
+        found = {
+            each.partition: confirmed(version, each, self._last_epochs[each.partition], told[each.partition])
+            for each in self._planned
             if each.partition in told
-        )
-        added = tuple(each for each in found if each is not None)
-        return CommitRows(version, added) if added else self._rest_after_failure()
+        }
+        added = tuple(each for each in found.values() if each is not None)
+        if len(added) < len(self._planned):
+            vouched = {each.partition for each in added}
+            return self._doubt([each.partition for each in self._planned if each.partition not in vouched])
+        return CommitRows(version, added)
 
     def committed(self, version: TableVersion) -> Doing:
         self._version = version

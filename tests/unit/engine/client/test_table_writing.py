@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
 from spark_replication.core.tables.table import RowRange, TableVersion
 from spark_replication.engine.client.table_writing import (
@@ -94,19 +96,39 @@ def test_after_no_answer_it_rests_longer_each_time_and_loads_the_table() -> None
     assert writing.failed() == Rest(least_ms), "what went well since counts"
 
 
-def test_only_what_was_read_whole_is_confirmed_and_only_what_leaders_vouch_for_is_committed() -> None:
+def retried(writing: TableWriting, doing: Doing) -> Doing:
+    """What it does next, once it has rested and asked again."""
+    assert doing == Rest(FAILED_REST_MS[0])
+    assert writing.rested() == LoadTable()
+    writing.loaded(VERSION)
+    news = {0: leader(12, bytes=40, first_ms=500), 1: leader(3, bytes=40, first_ms=600)}
+    return writing.told(news, mine=[0, 1], now_ms=2_000)
+
+
+def test_what_cannot_be_read_holds_up_no_other_partition() -> None:
     writing = reading()
-    assert writing.read({1: 5}) == ConfirmRows({1: (3, 5)})
+    assert retried(writing, writing.read({1: 5})) == ReadRows((READ_1,))
+    writing.read({1: 5})
     assert writing.vouched({1: leader(3, epoch_before=5)}) == CommitRows(VERSION, (ADDED_1,))
+
+
+@pytest.mark.parametrize("told", [{}, {0: leader(12, epoch_before=3)}, {0: leader(12)}])
+def test_nor_does_what_no_leader_vouches_for(told: dict[int, LogTold]) -> None:
     writing = confirming()
-    assert writing.vouched({0: leader(12, epoch_before=3), 1: leader(3, epoch_before=5)}) == CommitRows(
-        VERSION, (ADDED_1,)
-    )
+    doing = writing.vouched({**told, 1: leader(3, epoch_before=5)})
+    assert retried(writing, doing) == ReadRows((READ_1,))
 
 
-def test_if_nothing_can_be_read_or_vouched_for_it_rests() -> None:
-    for doing in (reading().read({}), confirming().vouched({}), confirming().vouched({0: leader(11)})):
-        assert doing == Rest(FAILED_REST_MS[0])
+def test_once_all_others_are_there_it_is_tried_again() -> None:
+    writing = reading()
+    writing.read({1: 5})
+    writing.rested()
+    writing.loaded(AFTER)
+    news = {0: leader(14, bytes=40, first_ms=500), 1: leader(3)}
+    assert writing.told(news, mine=[0, 1], now_ms=2_000) == TellEnds({0: (5, 12), 1: (5, 3)})
+    assert writing.ends_told(()) == Rest(REST_MS_MAX)
+    found = writing.told(news, mine=[0, 1], now_ms=2_000)
+    assert found == ReadRows((PlannedRange(partition=0, start=12, end=14, bytes=40),))
 
 
 def test_it_rests_until_rows_are_due_and_no_longer_than_it_should_look() -> None:
