@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -65,6 +65,36 @@ def continues(version: TableVersion, added: RowRange) -> bool:
     return (end is None or end == added.start) and version.epoch_of(added.partition) <= added.confirmed_epoch
 
 
+def require_continued(version: TableVersion, added: Sequence[RowRange]) -> None:
+    """A table's last guard against a writer's mistake: these rows make a commit on this version."""
+    numbers = [each.partition for each in added]
+    require(bool(numbers), "a commit adds rows")
+    require(len(set(numbers)) == len(numbers), f"a commit adds one range of each partition, not of {numbers}")
+    for each in added:
+        require(
+            continues(version, each),
+            f"partition {each.partition} ends at {version.end_of(each.partition)} and epoch "
+            f"{version.epoch_of(each.partition)}: [{each.start}, {each.end}) of epoch {each.confirmed_epoch} is no "
+            "continuation",
+        )
+
+
+def require_sealed(version: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+    """A table's last guard against a mistake of whoever seals it: each of these epochs is above the last one."""
+    require(bool(epochs), "a seal names epochs")
+    for partition, epoch in epochs.items():
+        last = version.epoch_of(partition)
+        require(epoch > last, f"epoch {epoch} of partition {partition} is not above {last}")
+
+
+def is_unchanged(before: TableVersion, now: TableVersion, partitions: Iterable[PartitionNumber]) -> bool:
+    """Whether no commit and no seal between these versions named any of the partitions. Each commit raises the end, and
+    each seal the epoch, so that equal values say so."""
+    return all(
+        before.end_of(each) == now.end_of(each) and before.epoch_of(each) == now.epoch_of(each) for each in partitions
+    )
+
+
 def extended(version: TableVersion, number: int, added: Iterable[RowRange]) -> TableVersion:
     """The version that a commit of these rows on `version` makes."""
     ends, epochs = dict(version.ends), dict(version.epochs)
@@ -72,3 +102,8 @@ def extended(version: TableVersion, number: int, added: Iterable[RowRange]) -> T
         ends[each.partition] = each.end
         epochs[each.partition] = each.confirmed_epoch
     return TableVersion(number=number, ends=ends, epochs=epochs)
+
+
+def sealed(version: TableVersion, number: int, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
+    """The version that a seal of these epochs on `version` makes."""
+    return TableVersion(number=number, ends=version.ends, epochs={**version.epochs, **epochs})
