@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spark_replication.core.tables.table import RowRange, TableVersion
 from spark_replication.errors import TableChanged
-from tests.contract.topic_table_cast import InMemory, TableCast
+from tests.contract.topic_table_cast import InMemory, OfDelta, TableCast
 
 
-@pytest.fixture(params=["in memory"])
-def cast() -> TableCast:
-    return InMemory()
+@pytest.fixture(params=["in memory", "on disk"])
+def cast(request: pytest.FixtureRequest, tmp_path: Path) -> TableCast:
+    return InMemory() if request.param == "in memory" else OfDelta(str(tmp_path / "tables" / "orders"))
 
 
 def rows(partition: int, start: int, end: int, epoch: int = 0) -> RowRange:
@@ -25,7 +27,7 @@ def stored(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 
 def commit(cast: TableCast, *ranges: RowRange, on: TableVersion | None = None) -> TableVersion:
     table = cast.handle()
-    return table.commit(table.load() if on is None else on, ranges, [cast.upload(ranges)])
+    return table.commit(table.load() if on is None else on, ranges, [cast.upload(ranges)] if ranges else [])
 
 
 def test_a_table_that_is_not_there_has_nothing(cast: TableCast) -> None:

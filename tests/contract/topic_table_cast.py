@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
 from spark_replication.core.tables.table import RowRange
+from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
+from spark_replication.mirror.delta.reading import rows_of
 from spark_replication.ports import TopicTable, UploadedFile
+from spark_replication.process.threads import now_ms
 from spark_replication.sim.world.topic_tables import FileOfRows, TableInMemory, TableRow
+from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
+from spark_replication.tables.parquet_files import StoredRows, TableFiles
+from spark_replication.tables.types import OFFSET, PARTITION
 
 
 class TableCast(Protocol):
@@ -21,6 +29,12 @@ class TableCast(Protocol):
 
     def rows(self) -> list[tuple[int, int]]:
         """What is in the table: of each row its partition and offset, sorted."""
+
+
+CLUSTER, TOPIC_ID = "a cluster", "a topic's id"
+OWNER = TableOwner(cluster_id=CLUSTER, topic="orders", topic_id=TOPIC_ID)
+TOPIC = pa.schema([("number", pa.uint32())])
+FILE_BYTES = 1 << 20
 
 
 class InMemory:
@@ -38,3 +52,31 @@ class InMemory:
 
     def rows(self) -> list[tuple[int, int]]:
         return sorted((row.partition, row.offset) for row in self._table.rows)
+
+
+class OfDelta:
+    """A table at this place, on a disk or in an object store."""
+
+    def __init__(self, uri: str, store: StoreOptions = PATIENCE) -> None:
+        self.uri = uri
+        self.store = store
+
+    def handle(self) -> DeltaTopicTable:
+        return DeltaTopicTable(self.uri, OWNER, TOPIC, self.store, now_ms=now_ms)
+
+    def upload(self, ranges: Sequence[RowRange]) -> UploadedFile:
+        table = self.handle()
+        files = TableFiles(table.folder, table.layout(), file_bytes=FILE_BYTES, now_ms=now_ms)
+        for each in sorted(ranges, key=lambda each: each.partition):
+            numbers = pa.array(range(each.start, each.end), pa.uint32())
+            batch = pa.record_batch([numbers], TOPIC)
+            files.add(StoredRows(each.partition, each.start, now_ms(), each.last_epoch, batch))
+        (file,) = files.close()
+        return file
+
+    def rows(self) -> list[tuple[int, int]]:
+        opened = self.handle().opened()
+        assert opened is not None
+        found = rows_of(opened, [PARTITION, OFFSET, "number"])
+        assert found["number"].to_pylist() == found[OFFSET].to_pylist()
+        return sorted(zip(found[PARTITION].to_pylist(), found[OFFSET].to_pylist(), strict=True))

@@ -34,19 +34,20 @@ class TableTask(msgspec.Struct, frozen=True, kw_only=True):
 
 def done_aside(task: TableTask) -> None:
     """Have another process do it. StorageFailed: it was not done, or not all of it."""
+    run_aside("spark_replication.mirror.delta.aside", msgspec.json.encode(task), f"{task.uri} did not {task.work}")
+
+
+def run_aside(module: str, task: bytes, failed: str) -> None:
+    """Have another process do it. StorageFailed, which begins with `failed`: as for `done_aside`."""
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "spark_replication.mirror.delta.aside"],
-            input=msgspec.json.encode(task),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
+            [sys.executable, "-m", module], input=task, capture_output=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise StorageFailed(f"{task.uri} did not {task.work} within {TIMEOUT_S:.0f} s: it is tried again") from error
+        raise StorageFailed(f"{failed} within {TIMEOUT_S:.0f} s: it is tried again") from error
     if ended.returncode:
         said = ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise StorageFailed(f"{task.uri} did not {task.work}: {said[-1]}")
+        raise StorageFailed(f"{failed}: {said[-1]}")
 
 
 def main() -> int:

@@ -1,0 +1,1 @@
+"""A topic's Delta table: its files, its commits and its upkeep, on disk and in object stores."""

@@ -1,0 +1,332 @@
+"""A topic's table as its writers share it, by delta-rs: no Spark, no JVM.
+
+Rules:
+- TB1: a commit is tried on the last version of the table, and stored only as the version after that. Before, this
+  version is compared with the one that the caller has seen. delta-rs itself compares nothing: it is told not to try
+  again.
+- A refused commit is tried again if others have written the table meanwhile, and nobody has named its partitions. It
+  keeps its id: one that was stored although its answer was lost is found by that, and not told as refused. So its files
+  are never in the table twice, and its writer never removes them.
+- Two transactions for each partition, `<topic_id>/<partition>` and `<topic_id>/<partition>/epoch`, are in the commit
+  that moves them. Whatever is done to the table besides leaves them as they are.
+- Files that were uploaded long ago are not committed: they may have been swept (`upkeep`), or are being swept.
+- Properties of the table name its cluster and its topic_id. Another's table is refused, and left as it is.
+- A topic that was widened widens its table before the next commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from spark_replication.core.tables.table import (
+    RowRange,
+    TableVersion,
+    extended,
+    is_unchanged,
+    require_continued,
+    require_sealed,
+    sealed,
+)
+from spark_replication.errors import InvalidSchema, StorageFailed, TableChanged, WrongCluster
+from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
+from spark_replication.mirror.tables.history import HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
+from spark_replication.model import Epoch, PartitionNumber, in_ranges, number_of
+from spark_replication.ports import UploadedFile
+from spark_replication.tables.folder import LOG, TableFolder
+from spark_replication.tables.table_log import COMMIT_ID, LogMoved, TableLog
+from spark_replication.tables.types import table_schema
+
+OWNER = "spark_replication.cluster_id"
+TOPIC_ID = "spark_replication.topic_id"
+EPOCH = "epoch"
+ATTEMPTS_MAX = 50
+COMMITS_PER_CHECKPOINT = 50
+UPLOAD_AGE_MS_MAX = 6 * 3_600_000
+#: What earlier versions need that were joined since: for streams and long queries.
+DATA_HISTORY = timedelta(days=1)
+
+
+class TableOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose table it is."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+
+
+class ParquetUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """ports.UploadedFile."""
+
+    path: str
+    bytes: int
+    written_ms: int
+    row_count: int
+    #: What Delta keeps of the columns' values, as JSON.
+    statistics: str
+    #: Of each column that the table is partitioned by, the value that all rows have, as Delta writes it.
+    partition_values: Mapping[str, str | None] = {}
+
+
+class TableLayout(NamedTuple):
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+
+class DeltaTopicTable:
+    """ports.TopicTable. Not thread-safe: each thread has its own."""
+
+    def __init__(
+        self,
+        uri: str,
+        owner: TableOwner,
+        topic_schema: pa.Schema,
+        store: StoreOptions = PATIENCE,
+        *,
+        now_ms: Callable[[], int],
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """topic_schema: the newest one; a topic that was widened has another DeltaTopicTable from then on.
+
+        partition_by: of a table that is made; one that is there stays as it is. InvalidSchema: there is no such table.
+        """
+        self.folder = TableFolder(uri, store)
+        self._owner = owner
+        self._topic_schema = topic_schema
+        self._partition_by = tuple(partition_by)
+        self._log = TableLog(self.folder)
+        self._now_ms = now_ms
+        table_schema(topic_schema, self._partition_by)  # which refuses what no table can have
+
+    # ports.TopicTable
+
+    def load(self) -> TableVersion:
+        with self.folder.translated("say what is in it"):
+            found = self._last()
+        return TableVersion() if found is None else found[1]
+
+    def commit(self, on: TableVersion, added: Sequence[RowRange], files: Sequence[UploadedFile]) -> TableVersion:
+        require_continued(on, added)
+        transactions = [
+            *(self._end(each.partition, each.end) for each in added),
+            *(self._epoch(each.partition, each.confirmed_epoch) for each in added),
+        ]
+        partitions = [each.partition for each in added]
+        uploads = [_of_ours(file) for file in files]
+        return self._stored(on, partitions, transactions, uploads, lambda now, number: extended(now, number, added))
+
+    def seal(self, on: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
+        require_sealed(on, epochs)
+        transactions = [self._epoch(partition, epoch) for partition, epoch in epochs.items()]
+        return self._stored(on, list(epochs), transactions, [], lambda now, number: sealed(now, number, epochs))
+
+    # Besides
+
+    def layout(self) -> TableLayout:
+        """How files are to be written. The table may be made in another layout meanwhile: then TableChanged refuses
+        them."""
+        with self.folder.translated("say how it is partitioned"):
+            found = self._open()
+        columns = self._partition_by if found is None else tuple(found.metadata().partition_columns)
+        return TableLayout(table_schema(self._topic_schema, columns), columns)
+
+    def opened(self) -> DeltaTable | None:
+        """The last version, for whoever reads or tidies it; None: there is no table."""
+        with self.folder.translated("open"):
+            return self._open()
+
+    def _stored(
+        self,
+        on: TableVersion,
+        partitions: Sequence[PartitionNumber],
+        transactions: list[Transaction],
+        files: Sequence[ParquetUpload],
+        after: Callable[[TableVersion, int], TableVersion],
+    ) -> TableVersion:
+        """after(before, number): the version that the commit makes."""
+        commit_id = uuid.uuid4().hex
+        properties = CommitProperties({COMMIT_ID: commit_id}, 0, transactions)
+        tried_on: TableVersion | None = None
+        with self.folder.translated("store a commit"):
+            for _ in range(ATTEMPTS_MAX):
+                opened, now = self._last() or self._created()
+                assert now.number is not None
+                if not is_unchanged(on, now, partitions):
+                    return self._found_as_stored(commit_id, tried_on, now, partitions)
+                self._refuse_unfit(opened, files)
+                if self._widened(opened):
+                    continue
+                tried_on = now
+                try:
+                    opened.create_write_transaction(
+                        [_action(file) for file in files],
+                        mode="append",
+                        schema=opened.schema(),
+                        partition_by=opened.metadata().partition_columns,
+                        commit_properties=properties,
+                    )
+                except CommitFailedError:
+                    continue
+                self.folder.sync(_name(now.number + 1))
+                return after(now, now.number + 1)
+        raise StorageFailed(
+            f"the table at {self.folder.uri} was written by others {ATTEMPTS_MAX} times meanwhile: it is tried again"
+        )
+
+    def _found_as_stored(
+        self, commit_id: str, tried_on: TableVersion | None, now: TableVersion, partitions: Iterable[PartitionNumber]
+    ) -> TableVersion:
+        """The last version, if the commit is in it and only its answer was lost. TableChanged: it is not. StorageFailed:
+        nobody can tell any more."""
+        if tried_on is not None and tried_on.number is not None and now.number is not None:
+            try:
+                number = self._log.has_commit(commit_id, tried_on.number + 1, now.number)
+            except LogMoved:
+                raise StorageFailed(f"{self.folder.uri} no longer tells whether the commit was stored") from None
+            if number is not None:
+                self.folder.sync(_name(number))
+                return now
+        raise TableChanged(
+            f"partitions {in_ranges(partitions)} of {self.folder.uri} have changed by its version {now.number}: load "
+            "the table again"
+        )
+
+    def _last(self) -> tuple[DeltaTable, TableVersion] | None:
+        for _ in range(ATTEMPTS_MAX):
+            opened = self._open()
+            if opened is None:
+                return None
+            try:
+                found = self._log.transactions(str(opened.metadata().id), opened.version())
+            except LogMoved:
+                continue
+            return opened, self._version(opened.version(), found)
+        raise StorageFailed(f"{self.folder.uri} has a log whose parts are missing: restore _delta_log")
+
+    def _version(self, number: int, transactions: Mapping[str, int]) -> TableVersion:
+        ends: dict[PartitionNumber, int] = {}
+        epochs: dict[PartitionNumber, int] = {}
+        for name, value in transactions.items():
+            topic_id, _, rest = name.partition("/")
+            partition, slash, kind = rest.partition("/")
+            number_found = number_of(partition)
+            if topic_id == self._owner.topic_id and number_found is not None and (not slash or kind == EPOCH):
+                (epochs if slash else ends)[number_found] = value
+        return TableVersion(number=number, ends=ends, epochs=epochs)
+
+    def _end(self, partition: PartitionNumber, end: int) -> Transaction:
+        return Transaction(f"{self._owner.topic_id}/{partition}", end)
+
+    def _epoch(self, partition: PartitionNumber, epoch: int) -> Transaction:
+        return Transaction(f"{self._owner.topic_id}/{partition}/{EPOCH}", epoch)
+
+    def _open(self) -> DeltaTable | None:
+        return open_table(self.folder, self._owner)
+
+    def _created(self) -> tuple[DeltaTable, TableVersion]:
+        """Make the table, unless somebody else has just done so."""
+        try:
+            DeltaTable.create(
+                self.folder.uri,
+                table_schema(self._topic_schema, self._partition_by),
+                mode="error",
+                partition_by=list(self._partition_by),
+                name=self._owner.topic,
+                configuration={
+                    OWNER: self._owner.cluster_id,
+                    TOPIC_ID: self._owner.topic_id,
+                    "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
+                    RETENTION_OF_DATA: as_interval(DATA_HISTORY),
+                    RETENTION_OF_LOG: as_interval(HISTORY),
+                },
+                raise_if_key_not_exists=False,
+                storage_options=self.folder.store,
+            )
+        except DeltaError:
+            found = self._last()
+            if found is None:
+                raise
+            return found
+        self.folder.sync(_name(0))
+        made = self._last()
+        if made is None:
+            raise StorageFailed(f"the table at {self.folder.uri} was removed as it was made")
+        return made
+
+    def _widened(self, opened: DeltaTable) -> bool:
+        """Add the columns that the table lacks. False: it has all."""
+        there = {field.name: field for field in opened.schema().fields}
+        columns = opened.metadata().partition_columns
+        wanted = Schema.from_arrow(table_schema(self._topic_schema, columns)).fields
+        for field in wanted:
+            found = there.get(field.name)
+            if found is not None and found.type != field.type:
+                raise InvalidSchema(
+                    f"column {field.name!r} of {self.folder.uri} is {found.type}, and its topic's is {field.type}"
+                )
+        missing = [field for field in wanted if field.name not in there]
+        if not missing:
+            return False
+        try:
+            opened.alter.add_columns(missing)
+        except CommitFailedError:
+            return True  # somebody else has changed the table: see again what is missing
+        self.folder.sync(_name(opened.version()))
+        return True
+
+    def _refuse_unfit(self, opened: DeltaTable, files: Iterable[ParquetUpload]) -> None:
+        """On each version anew: whoever sweeps makes a version first, so that no commit of before lands after it."""
+        columns = opened.metadata().partition_columns
+        now_ms = self._now_ms()
+        for file in files:
+            if set(file.partition_values) != set(columns):
+                raise TableChanged(
+                    f"{self.folder.uri} was made meanwhile, and is partitioned by ({', '.join(columns)}): write the "
+                    "files again"
+                )
+            if now_ms - file.written_ms > UPLOAD_AGE_MS_MAX:
+                raise TableChanged(
+                    f"{file.path} has been waiting for its commit too long, and may have been swept: load the table "
+                    "again, and write the files again"
+                )
+
+
+def open_table(folder: TableFolder, owner: TableOwner) -> DeltaTable | None:
+    """The last version; None: there is no table. WrongCluster: it is another's.
+
+    It is opened each time anew: a handle that was kept would not see that its table was removed and made again."""
+    try:
+        found = DeltaTable(folder.uri, storage_options=folder.store)
+    except TableNotFoundError:
+        return None
+    properties = found.metadata().configuration
+    cluster_id, topic_id = properties.get(OWNER), properties.get(TOPIC_ID)
+    if (cluster_id, topic_id) != (owner.cluster_id, owner.topic_id):
+        raise WrongCluster(
+            f"the table at {folder.uri} is topic {topic_id}'s of cluster {cluster_id}, and this is topic "
+            f"{owner.topic_id} of cluster {owner.cluster_id}: it stays as it is. Name another place (table.path), or "
+            "move it away"
+        )
+    return found
+
+
+def _of_ours(file: UploadedFile) -> ParquetUpload:
+    assert isinstance(file, ParquetUpload), file
+    return file
+
+
+def _action(file: ParquetUpload) -> AddAction:
+    values = dict(file.partition_values)
+    return AddAction(file.path, file.bytes, values, file.written_ms, True, file.statistics)
+
+
+def _name(version: int) -> str:
+    return f"{LOG}/{version:020}.json"
