@@ -86,7 +86,7 @@ class TableFiles:
         """Remove the files of a commit that was not made, and never will be. What cannot be removed is swept later."""
         with self._folder.translated("remove files that are in no commit"):
             for file in self._open.values():
-                file.sink.close()
+                file.given_up()
                 self._folder.remove(file.path)
             for written in self._written:
                 self._folder.remove(written.path)
@@ -149,6 +149,10 @@ class _OpenFile:
                 self._with_nan.add(name)
         self._writer.write_batch(rows, row_group_size=len(rows))
         self._rows += len(rows)
+
+    def given_up(self) -> None:
+        self._writer.close()
+        self.sink.close()
 
     def closed(self, now_ms: int, partition_values: dict[str, str | None]) -> ParquetUpload:
         self._writer.close()
