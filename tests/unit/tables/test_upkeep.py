@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -16,13 +15,15 @@ from spark_replication.mirror.tables.history import RETENTION_OF_DATA, StoredFil
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner
-from spark_replication.tables.upkeep import JOINED_MIN, SWEPT_AGE_MS, TableUpkeep, _is_worth_it, _swept
+from spark_replication.tables.joining import JOINED_MIN, join
+from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, _swept
 from spark_replication.tables.verifying import faults_of
 from tests.unit.tables.table_stories import (
     FILE_BYTES,
     commit,
     contents,
     data_files,
+    files_of,
     made_older,
     numbers,
     opened,
@@ -40,47 +41,13 @@ def table(tmp_path: Path) -> DeltaTopicTable:
     return DeltaTopicTable(str(tmp_path / "orders"), OWNER, TOPIC, now_ms=now_ms)
 
 
-def upkeep(table: DeltaTopicTable) -> TableUpkeep:
-    return TableUpkeep(table.folder, OWNER)
-
-
-def files_of(table: DeltaTopicTable) -> list[str]:
-    found: list[str] = pa.table(opened(table).get_add_actions(flatten=True))["path"].to_pylist()
-    return found
+def upkeep(table: DeltaTopicTable, clock: Callable[[], int] | None = None) -> TableUpkeep:
+    return TableUpkeep(table.folder, OWNER, now_ms if clock is None else clock)
 
 
 def test_a_table_that_is_not_there_needs_nothing(table: DeltaTopicTable) -> None:
-    upkeep(table).tidy(FILE_BYTES, now_ms())
+    upkeep(table).tidy(FILE_BYTES)
     assert not Path(table.folder.uri).exists()
-
-
-def test_joined_files_have_the_same_rows_and_transactions(table: DeltaTopicTable) -> None:
-    for start in range(0, 3 * JOINED_MIN, 3):
-        before = commit(table, TOPIC, rows(1, start, start + 3, epoch=4))
-    kept = contents(table)
-    assert len(files_of(table)) == JOINED_MIN
-    assert upkeep(table).join(FILE_BYTES)
-    after = table.load()
-    assert (after.ends, after.epochs) == (before.ends, before.epochs)
-    assert contents(table) == kept
-    (joined,) = files_of(table)
-    in_file = pq.read_table(Path(table.folder.uri) / joined)
-    assert in_file["_offset"].to_pylist() == [*range(3 * JOINED_MIN)], "sorted, as each was"
-    assert not upkeep(table).join(FILE_BYTES), "there is one file"
-    commit(table, TOPIC, rows(1, 3 * JOINED_MIN, 3 * JOINED_MIN + 1))
-    assert faults_of(opened(table), table.load()) == []
-
-
-@pytest.mark.parametrize(
-    ("sizes", "worth_it"),
-    [([], False), ([1], False), ([1, 1], False), ([1, 1, 1], True), ([1, 1, 50, 99], False), ([1, 49, 2, 99], True)],
-)
-def test_when_files_are_joined(sizes: list[int], *, worth_it: bool) -> None:
-    assert _is_worth_it(sizes, 100, 3) is worth_it
-
-
-def test_one_file_is_never_joined() -> None:
-    assert not _is_worth_it([1], 100, 1)
 
 
 NOW_MS = 1_000 * HOUR_MS
@@ -118,15 +85,15 @@ def test_orphans_are_swept_and_nothing_else(table: DeltaTopicTable, *, checkpoin
     (folder / "not ours.txt").touch()
     made_older(folder / "not ours.txt", 9 * SWEPT_AGE_MS)
     if checkpointed:
-        upkeep(table).shorten_log(now_ms())
+        upkeep(table).shorten_log()
     kept, version = contents(table), table.load()
-    assert upkeep(table).sweep(now_ms()) == [orphan]
+    assert upkeep(table).sweep() == [orphan]
     assert contents(table) == kept
     assert data_files(table.folder.uri) == {young, *files_of(table)}
     assert (folder / "not ours.txt").exists()
     assert (table.load().ends, table.load().epochs) == (version.ends, version.epochs)
     before = table.load().number
-    assert upkeep(table).sweep(now_ms()) == []
+    assert upkeep(table).sweep() == []
     assert table.load().number == before, "without orphans it leaves the table alone"
 
 
@@ -134,11 +101,11 @@ def test_what_was_joined_is_swept_once_earlier_versions_are_over(table: DeltaTop
     for start in range(3):
         commit(table, TOPIC, rows(0, start, start + 1))
     parts = sorted(files_of(table))
-    assert upkeep(table).join(FILE_BYTES, 2)
+    assert join(table.folder, OWNER, FILE_BYTES, now_ms, 2) == 3
     for path in data_files(table.folder.uri):
         made_older(Path(table.folder.uri) / path, 900 * HOUR_MS)
-    assert upkeep(table).sweep(now_ms()) == []
-    assert upkeep(table).sweep(now_ms() + 25 * HOUR_MS) == parts
+    assert upkeep(table).sweep() == []
+    assert upkeep(table, lambda: now_ms() + 25 * HOUR_MS).sweep() == parts
     assert len(contents(table)) == 3
 
 
@@ -153,7 +120,7 @@ def test_a_writer_that_was_stopped_commits_no_file_that_is_swept(table: DeltaTop
         def _refuse_unfit(self, opened: DeltaTable, files: object) -> None:
             super()._refuse_unfit(opened, files)  # type: ignore[arg-type]
             clock[0] += 7 * 24 * HOUR_MS
-            assert len(upkeep(table).sweep(now_ms())) == 1
+            assert len(upkeep(table).sweep()) == 1
 
     writer = Stopped(table.folder.uri, OWNER, TOPIC, now_ms=lambda: clock[0])
     with pytest.raises(TableChanged, match="waiting for its commit too long"):
@@ -175,7 +142,7 @@ def test_a_file_that_is_committed_while_it_is_swept_stays(table: DeltaTopicTable
                 committed.append(table.commit(before, [rows(0, 1, 2)], files))
             return found
 
-    assert TableUpkeep(Slow(table.folder.uri), OWNER).sweep(now_ms()) == []
+    assert TableUpkeep(Slow(table.folder.uri), OWNER, now_ms).sweep() == []
     assert committed
     assert [row["_offset"] for row in contents(table)] == [0, 1]
 
@@ -187,7 +154,7 @@ def test_the_log_is_cut_and_nothing_is_lost(table: DeltaTopicTable) -> None:
     for each in log.glob("*.json"):
         made_older(each, 8 * 24 * HOUR_MS)
     kept = contents(table)
-    upkeep(table).shorten_log(now_ms())
+    upkeep(table).shorten_log()
     assert len([*log.glob("*.json")]) < 5
     fresh = DeltaTopicTable(table.folder.uri, OWNER, TOPIC, now_ms=now_ms)
     assert (fresh.load().ends, fresh.load().epochs) == (before.ends, before.epochs)
