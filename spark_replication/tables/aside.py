@@ -37,8 +37,8 @@ def tidied_aside(task: UpkeepTask) -> None:
 def main() -> int:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=UpkeepTask)
     try:
-        upkeep = TableUpkeep(TableFolder(task.uri, task.store), task.owner)
-        upkeep.tidy(task.file_bytes, now_ms(), swept_age_ms=task.swept_age_ms)
+        upkeep = TableUpkeep(TableFolder(task.uri, task.store), task.owner, now_ms)
+        upkeep.tidy(task.file_bytes, swept_age_ms=task.swept_age_ms)
     except ReplicationError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1

@@ -41,7 +41,7 @@ from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.tables.history import HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
 from spark_replication.model import Epoch, PartitionNumber, in_ranges, number_of
 from spark_replication.ports import UploadedFile
-from spark_replication.tables.folder import LOG, TableFolder
+from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.table_log import COMMIT_ID, LogMoved, TableLog
 from spark_replication.tables.types import table_schema
 
@@ -175,7 +175,7 @@ class DeltaTopicTable:
                     )
                 except CommitFailedError:
                     continue
-                self.folder.sync(_name(now.number + 1))
+                self.folder.sync_version(now.number + 1)
                 return after(now, now.number + 1)
         raise StorageFailed(
             f"the table at {self.folder.uri} was written by others {ATTEMPTS_MAX} times meanwhile: it is tried again"
@@ -184,15 +184,15 @@ class DeltaTopicTable:
     def _found_as_stored(
         self, commit_id: str, tried_on: TableVersion | None, now: TableVersion, partitions: Iterable[PartitionNumber]
     ) -> TableVersion:
-        """The last version, if the commit is in it and only its answer was lost. TableChanged: it is not. StorageFailed:
-        nobody can tell any more."""
+        """The last version, if the commit is in it and only its answer was lost. TableChanged: it is not in it.
+        StorageFailed: nobody can tell any more."""
         if tried_on is not None and tried_on.number is not None and now.number is not None:
             try:
                 number = self._log.has_commit(commit_id, tried_on.number + 1, now.number)
             except LogMoved:
                 raise StorageFailed(f"{self.folder.uri} no longer tells whether the commit was stored") from None
             if number is not None:
-                self.folder.sync(_name(number))
+                self.folder.sync_version(number)
                 return now
         raise TableChanged(
             f"partitions {in_ranges(partitions)} of {self.folder.uri} have changed by its version {now.number}: load "
@@ -255,7 +255,7 @@ class DeltaTopicTable:
             if found is None:
                 raise
             return found
-        self.folder.sync(_name(0))
+        self.folder.sync_version(0)
         made = self._last()
         if made is None:
             raise StorageFailed(f"the table at {self.folder.uri} was removed as it was made")
@@ -279,7 +279,7 @@ class DeltaTopicTable:
             opened.alter.add_columns(missing)
         except CommitFailedError:
             return True  # somebody else has changed the table: see again what is missing
-        self.folder.sync(_name(opened.version()))
+        self.folder.sync_version(opened.version())
         return True
 
     def _refuse_unfit(self, opened: DeltaTable, files: Iterable[ParquetUpload]) -> None:
@@ -326,7 +326,3 @@ def _of_ours(file: UploadedFile) -> ParquetUpload:
 def _action(file: ParquetUpload) -> AddAction:
     values = dict(file.partition_values)
     return AddAction(file.path, file.bytes, values, file.written_ms, True, file.statistics)
-
-
-def _name(version: int) -> str:
-    return f"{LOG}/{version:020}.json"

@@ -100,12 +100,13 @@ class TableFolder:
             else:
                 (self._local / path).unlink()
 
-    def sync(self, *paths: str) -> None:
-        """Make sure that these files and their names are on the disk. An object store has no such step."""
+    def sync_version(self, number: int) -> None:
+        """Make sure that the commit which has made this version is on the disk, and the names of the files in it. An
+        object store has no such step."""
         if self.is_remote:
             return
-        folders = {(self._local / path).parent for path in paths}
-        for each in [*(self._local / path for path in paths), *sorted(folders), self._local]:
+        log = self._local / LOG
+        for each in (log / f"{number:020}.json", log, self._local):
             opened = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(opened)

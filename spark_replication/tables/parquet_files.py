@@ -60,7 +60,7 @@ class TableFiles:
         self._group: list[StoredRows] = []
         self._group_bytes = 0
         self._next = (-1, -1)
-        self._open: dict[Key, _OpenFile] = {}
+        self._open: dict[Key, OpenFile] = {}
         self._written: list[ParquetUpload] = []
 
     def add(self, rows: StoredRows) -> None:
@@ -86,7 +86,7 @@ class TableFiles:
         """Remove the files of a commit that was not made, and never will be. What cannot be removed is swept later."""
         with self._folder.translated("remove files that are in no commit"):
             for file in self._open.values():
-                file.sink.close()
+                file.given_up()
                 self._folder.remove(file.path)
             for written in self._written:
                 self._folder.remove(written.path)
@@ -103,7 +103,7 @@ class TableFiles:
         if key not in self._open:
             if len(self._open) == FILES_OPEN_MAX:
                 self._close(next(iter(self._open)))
-            self._open[key] = _OpenFile(self._folder, rows.schema)
+            self._open[key] = OpenFile(self._folder, rows.schema)
         self._open[key].write(rows)
         if self._open[key].bytes >= self._file_bytes:
             self._close(key)
@@ -116,7 +116,9 @@ class TableFiles:
         del self._open[key]
 
 
-class _OpenFile:
+class OpenFile:
+    """A file under way, whose rows have this schema."""
+
     def __init__(self, folder: TableFolder, schema: pa.Schema) -> None:
         self.path = f"{uuid.uuid4()}.parquet"
         self.sink = _Counting(folder.create(self.path))
@@ -149,6 +151,10 @@ class _OpenFile:
                 self._with_nan.add(name)
         self._writer.write_batch(rows, row_group_size=len(rows))
         self._rows += len(rows)
+
+    def given_up(self) -> None:
+        self._writer.close()
+        self.sink.close()
 
     def closed(self, now_ms: int, partition_values: dict[str, str | None]) -> ParquetUpload:
         self._writer.close()
@@ -240,7 +246,7 @@ def _by_key(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Key,
     codes, values = np.zeros(len(rows), np.int64), []
     for name in columns:
         encoded = pc.dictionary_encode(rows.column(name), null_encoding="encode")
-        values.append([_as_text(value) for value in encoded.dictionary.to_pylist()])
+        values.append([as_text(value) for value in encoded.dictionary.to_pylist()])
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
     for code in np.unique(codes):
         key: list[str | None] = []
@@ -251,7 +257,7 @@ def _by_key(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Key,
         yield tuple(reversed(key)), rest.take(pa.array(np.flatnonzero(codes == code)))
 
 
-def _as_text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
     """A value of a column that the table is partitioned by, as Delta writes it."""
     if value is None:
         return None

@@ -1,9 +1,8 @@
-"""What keeps a topic's table small: joining, checkpoints, clean-up of its log, sweeping.
+"""What keeps a topic's table small: checkpoints and clean-up of its log, sweeping, and joining (`joining`).
 
 Rules:
 - Nothing here moves a transaction, or changes what rows there are. Writers go on meanwhile. Of two that tidy one table
   at once the later one leaves off, and is no failure.
-- Files are joined once there are JOINED_MIN small ones: each time what was joined before may be written again.
 - Swept are files that joining has removed, once no reader of an earlier version needs them, and orphans: files that no
   version has had, once they are SWEPT_AGE_MS old. Before that a commit is made that holds nothing. A commit on an
   earlier version is refused after it, and on a later one `delta_table` commits no file that is as old. So whatever the
@@ -12,11 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, WriterProperties
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from spark_replication.errors import StorageFailed
@@ -31,51 +29,38 @@ from spark_replication.mirror.tables.history import (
 )
 from spark_replication.tables.delta_table import DATA_HISTORY, UPLOAD_AGE_MS_MAX, TableOwner, open_table
 from spark_replication.tables.folder import LOG, TableFolder
+from spark_replication.tables.joining import join
 from spark_replication.tables.table_log import LogMoved, files_of
 
-JOINED_MIN = 16
 SWEPT_AGE_MS = 4 * UPLOAD_AGE_MS_MAX
 LOG_BYTES_MAX = 256 << 20
 ATTEMPTS_MAX = 50
 _ONCE = CommitProperties(max_commit_retries=0)
-_JOINED = WriterProperties(compression="ZSTD", compression_level=1)
 _NOT_DATA = (f"{LOG}/", "_change_data/")
 
 
 class TableUpkeep:
     """One table's. Not thread-safe."""
 
-    def __init__(self, folder: TableFolder, owner: TableOwner) -> None:
+    def __init__(self, folder: TableFolder, owner: TableOwner, now_ms: Callable[[], int]) -> None:
         self._folder = folder
+        self._now_ms = now_ms
         self._owner = owner
 
-    def tidy(self, file_bytes: int, now_ms: int, *, swept_age_ms: int = SWEPT_AGE_MS) -> None:
+    def tidy(self, file_bytes: int, *, swept_age_ms: int = SWEPT_AGE_MS) -> None:
         """All of it. StorageFailed: not all of it was done."""
-        self.join(file_bytes)
-        self.shorten_log(now_ms)
-        self.sweep(now_ms, swept_age_ms)
+        join(self._folder, self._owner, file_bytes, self._now_ms)
+        self.shorten_log()
+        self.sweep(swept_age_ms)
 
-    def join(self, file_bytes: int, at_least: int = JOINED_MIN) -> bool:
-        """Write small files anew as larger ones, in one commit that removes and adds. False: there was nothing to join,
-        or somebody else has."""
-        with self._folder.translated("join files"):
-            opened = open_table(self._folder, self._owner)
-            if opened is None or not _is_worth_it(_sizes(opened), file_bytes, at_least):
-                return False
-            try:
-                opened.optimize.compact(target_size=file_bytes, max_concurrent_tasks=1, writer_properties=_JOINED)
-            except CommitFailedError:
-                return False
-            return True
-
-    def shorten_log(self, now_ms: int) -> None:
+    def shorten_log(self) -> None:
         """Make a checkpoint, and remove what the log has of before, as far as that is old enough."""
         with self._folder.translated("shorten its log"):
             opened = open_table(self._folder, self._owner)
             if opened is None:
                 return
             log = [file for file in self._folder.files() if file.path.startswith(f"{LOG}/")]
-            wanted = retention(log, 2 * LOG_BYTES_MAX, _time(now_ms))[RETENTION_OF_LOG]
+            wanted = retention(log, 2 * LOG_BYTES_MAX, _time(self._now_ms()))[RETENTION_OF_LOG]
             if is_due(from_interval(opened.metadata().configuration.get(RETENTION_OF_LOG)), wanted):
                 try:
                     opened.alter.set_table_properties({RETENTION_OF_LOG: as_interval(wanted)})
@@ -84,7 +69,7 @@ class TableUpkeep:
             opened.create_checkpoint()
             opened.cleanup_metadata()
 
-    def sweep(self, now_ms: int, swept_age_ms: int = SWEPT_AGE_MS) -> list[str]:
+    def sweep(self, swept_age_ms: int = SWEPT_AGE_MS) -> list[str]:
         """Remove files that are not in the table any more, or never were. Returns which."""
         with self._folder.translated("sweep"):
             opened = open_table(self._folder, self._owner)
@@ -92,6 +77,7 @@ class TableUpkeep:
                 return []
             found = [file for file in self._folder.files() if _is_data(file)]
             kept = from_interval(opened.metadata().configuration.get(RETENTION_OF_DATA)) or DATA_HISTORY
+            now_ms = self._now_ms()
             before = _files_of(self._folder, opened)
             if not _swept(found, before, now_ms, swept_age_ms, kept):
                 return []
@@ -143,16 +129,6 @@ def _swept(
 
 def _is_data(file: StoredFile) -> bool:
     return file.path.endswith(".parquet") and not file.path.startswith(_NOT_DATA)
-
-
-def _is_worth_it(sizes: Iterable[int], file_bytes: int, at_least: int) -> bool:
-    """Whether there are enough files that are far from full, and more than one can be joined with another."""
-    return len([size for size in sizes if 2 * size < file_bytes]) >= max(2, at_least)
-
-
-def _sizes(opened: DeltaTable) -> list[int]:
-    found: list[int] = pa.table(opened.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    return found
 
 
 def _files_of(folder: TableFolder, opened: DeltaTable) -> Mapping[str, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import urllib.request
@@ -16,8 +17,10 @@ TIMEOUT_S = 20.0
 
 
 class ObjectStore:
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
+        """environment: what tests.live.mirror.s3_server knows, by its name."""
         self.port = 0
+        self._server_environment = {**os.environ, **environment}
         self.up()
 
     @property
@@ -27,13 +30,13 @@ class ObjectStore:
     @property
     def environment(self) -> dict[str, str]:
         """Of a process that reads it."""
-        return {name.upper(): value for name, value in self._options.items()}
+        return {name.upper(): value for name, value in self.options.items()}
 
     def options_file(self, directory: Path) -> Path:
         """mirror.storage.file."""
         file = directory / "store.toml"
         file.touch(0o600)
-        file.write_text("".join(f'{name} = "{value}"\n' for name, value in self._options.items()))
+        file.write_text("".join(f'{name} = "{value}"\n' for name, value in self.options.items()))
         return file
 
     def down(self) -> None:
@@ -45,14 +48,14 @@ class ObjectStore:
 
     def up(self) -> None:
         command = [sys.executable, "-m", "tests.live.mirror.s3_server", str(self.port)]
-        self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._server_environment)
         assert self._server.stdout is not None
         self.port = int(self._server.stdout.readline())
         asked = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
         urllib.request.urlopen(asked, timeout=TIMEOUT_S).close()
 
     @property
-    def _options(self) -> dict[str, str]:
+    def options(self) -> dict[str, str]:
         return {
             "aws_access_key_id": KEY_ID,
             "aws_secret_access_key": SECRET,

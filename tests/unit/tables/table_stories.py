@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from spark_replication.core.tables.table import RowRange, TableVersion
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.delta_table import DeltaTopicTable, ParquetUpload
+from spark_replication.tables.joining import files_in
 from spark_replication.tables.parquet_files import StoredRows, TableFiles
 
 FILE_BYTES = 8 << 20
@@ -50,6 +51,10 @@ def opened(table: DeltaTopicTable) -> DeltaTable:
 def contents(table: DeltaTopicTable) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = opened(table).to_pyarrow_table().to_pylist()
     return sorted(found, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def files_of(table: DeltaTopicTable) -> list[str]:
+    return [file.path for file in files_in(opened(table))]
 
 
 def data_files(uri: str) -> set[str]:

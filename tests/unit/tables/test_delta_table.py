@@ -18,6 +18,7 @@ from spark_replication.core.tables.table import TableVersion
 from spark_replication.errors import InvalidSchema, StorageFailed, TableChanged, WrongCluster
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, ParquetUpload, TableOwner
+from spark_replication.tables.joining import join
 from spark_replication.tables.parquet_files import StoredRows
 from spark_replication.tables.table_log import TableLog
 from spark_replication.tables.upkeep import TableUpkeep
@@ -73,7 +74,7 @@ MEANWHILE: dict[str, Callable[[str], object]] = {
     "properties change": lambda uri: DeltaTable(uri).alter.set_table_properties(
         {"of": "somebody"}, raise_if_not_exists=False
     ),
-    "files are joined": lambda uri: TableUpkeep(table_at(uri).folder, OWNER).join(FILE_BYTES, 2),
+    "files are joined": lambda uri: join(table_at(uri).folder, OWNER, FILE_BYTES, now_ms, 2),
     "the log is cut": checkpointed,
 }
 
@@ -175,7 +176,7 @@ def test_anothers_table_stays_as_it_is(uri: str, other: TableOwner) -> None:
         handle.load,
         handle.layout,
         lambda: handle.seal(TableVersion(), {0: 1}),
-        lambda: TableUpkeep(handle.folder, other).sweep(now_ms()),
+        lambda: TableUpkeep(handle.folder, other, now_ms).sweep(),
     ):
         with pytest.raises(WrongCluster, match=r"is topic first's of cluster ours, and this is topic .*table\.path"):
             attempt()
