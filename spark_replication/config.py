@@ -77,6 +77,20 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "table has outlives brokers and their disks"
         ),
     ] = field(name="table", default=False)
+    table_flush_ms: Annotated[
+        Milliseconds, Meta(description="rows are in the topic's table so long after they were appended, or earlier")
+    ] = field(name="table.flush.ms", default=300_000)
+    table_file_bytes: Annotated[
+        Bytes,
+        Meta(description="a file of the topic's table is closed at this size; as much is flushed before its time"),
+    ] = field(name="table.file.bytes", default=128 << 20)
+    table_partition_by: Annotated[
+        str,
+        Meta(
+            description="columns by which the topic's table is partitioned when it is made, with commas between; _day "
+            "is that of _timestamp; empty = by none"
+        ),
+    ] = field(name="table.partition.by", default="")
     table_blocks_retention: Annotated[
         bool,
         Meta(
@@ -293,6 +307,16 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         str,
         Meta(description="TOML that not everybody may read: what opens mirror.path, as delta-rs has it"),
     ] = field(name="mirror.storage.file", default="")
+    table_path: Annotated[
+        str,
+        Meta(
+            description="where topics' tables lie, a folder each: a folder that all writers reach by this name, or an "
+            "object store; empty = tables/ in the data directory"
+        ),
+    ] = field(name="table.path", default="")
+    table_storage_file: Annotated[
+        str, Meta(description="TOML that not everybody may read: what opens table.path, as delta-rs has it")
+    ] = field(name="table.storage.file", default="")
     page_enabled: Annotated[
         bool, Meta(description="the controller starts a process that serves the page that shows how the cluster is")
     ] = field(name="page.enabled", default=True)

@@ -6,17 +6,17 @@ One thread uses it. What it holds in memory is one group of rows, whatever the t
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.ranges import answered_ranges
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
-from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import (
     AskLeaders,
     CommitRows,
@@ -47,11 +47,6 @@ ASK_MS = 5_000
 log = logging.getLogger(__name__)
 
 
-class TableOf(Protocol):
-    def __call__(self, topic: TopicMetadata) -> DeltaTopicTable:
-        """The table of this topic, with the schema that it has by this description."""
-
-
 class Written(NamedTuple):
     """What a writer has done so far."""
 
@@ -68,34 +63,43 @@ class TopicTableWriter:
         topic: TopicMetadata,
         routes: Routes,
         reader: Reader,
-        table_of: TableOf,
+        table: DeltaTopicTable,
         rules: FlushRules,
         *,
         broker: BrokerId | None = None,
     ) -> None:
         """broker: whose partitions are this writer's own; None: all are."""
-        self._routes, self._reader, self._table_of = routes, reader, table_of
-        self._rules = rules
+        self._routes, self._reader = routes, reader
         self._broker = broker
         self._writing = TableWriting(rules)
         self._files: TableFiles | None = None
         self._doing: Doing = self._writing.begin()
         self.written = Written()
-        self.heed(topic)
+        self.heed(topic, table, rules)
 
-    def heed(self, topic: TopicMetadata) -> None:
+    def heed(self, topic: TopicMetadata, table: DeltaTopicTable, rules: FlushRules) -> None:
         """Take over what the topic is by now."""
-        self._topic = topic
-        self._table = self._table_of(topic)
+        self._topic, self._table, self._rules = topic, table, rules
         self._columns = frozenset(topic_schema(topic.config).newest.names)
-
-    def configure(self, rules: FlushRules) -> None:
-        self._rules = rules
         self._writing.configure(rules)
 
     @property
-    def writing(self) -> TableWriting:
-        return self._writing
+    def topic(self) -> str:
+        return self._topic.name
+
+    def why_not(self) -> str:
+        """Why rows are not in the table, as far as this writer knows; empty if it knows nothing."""
+        troubles = (f"partition {each}: {trouble.value}" for each, trouble in self._writing.plan.troubles.items())
+        return "; ".join(filter(None, (self.written.trouble, *troubles)))
+
+    def go_on_once(self) -> bool:
+        """Go on until it rests. Returns whether the table has all that leaders had then."""
+        rest_s = self.go_on()
+        plan = self._writing.plan
+        is_done = self._writing.version is not None and not (plan.ranges or plan.troubles or self.written.trouble)
+        if not is_done:
+            time.sleep(rest_s)
+        return is_done
 
     def go_on(self) -> float:
         """Go on until there is nothing to do. Returns for how many seconds that is."""

@@ -27,26 +27,30 @@ _FILE = "mirror.storage.file"
 
 
 def read_store_options(settings: Settings) -> StoreOptions:
-    path = settings.mirror_storage_file
     if settings.mirror_files_mode and is_remote(settings.mirror_path):
         raise InvalidConfig(
             f"mirror.files.mode={settings.mirror_files_mode} is of a folder, and mirror.path={settings.mirror_path} is "
             "an object store: that says by itself who may read there"
         )
-    if not path:
+    return options_in(_FILE, settings.mirror_storage_file, "mirror.path", settings.mirror_path)
+
+
+def options_in(setting: str, file: str, path_setting: str, path: str) -> StoreOptions:
+    """The options in the file that a setting names, for the store at the path that another one names."""
+    if not file:
         return PATIENCE
-    if not is_remote(settings.mirror_path):
+    if not is_remote(path):
         raise InvalidConfig(
-            f"{_FILE} is set, and mirror.path={settings.mirror_path} names no object store, such as s3a://bucket/folder"
+            f"{setting} is set, and {path_setting}={path} names no object store, such as s3a://bucket/folder"
         )
-    text = read_named(_FILE, path, Care.SECRET)
+    text = read_named(setting, file, Care.SECRET)
     try:
         given = tomllib.loads(text.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidConfig(f"{_FILE}={path} is no TOML: {error}") from error
+        raise InvalidConfig(f"{setting}={file} is no TOML: {error}") from error
     nested = sorted(name for name, value in given.items() if isinstance(value, dict | list))
     if nested:
-        raise InvalidConfig(f"{_FILE}={path} has tables or lists ({', '.join(nested)}): each option is one value")
+        raise InvalidConfig(f"{setting}={file} has tables or lists ({', '.join(nested)}): each option is one value")
     return {**PATIENCE, **{name: _as_text(value) for name, value in given.items()}}
 
 

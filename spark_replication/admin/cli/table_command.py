@@ -1,0 +1,164 @@
+"""`spark-replication table`: topics that are Delta tables, too: how far each table is, and who writes it by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, bootstrap, output, settings_options, show
+from spark_replication.admin.cli.progress_line import ProgressLine
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.ranges import answered_ranges
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.reading.reader import Reader
+from spark_replication.config import Settings
+from spark_replication.core.tables.flushing import FlushRules, LogTold, trouble_of
+from spark_replication.core.tables.table import TableVersion
+from spark_replication.engine.client.table_writing import told_by, wanted_of
+from spark_replication.live.tables.table_writers import TableTopic, TableWriters, open_table, table_topics
+from spark_replication.model import PartitionNumber
+from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.tables.place import table_store
+from spark_replication.tables.verifying import faults_of
+from spark_replication.transport.security.security import Security, read_security
+
+PATIENCE_S = 60.0
+ASK_MS = 10_000
+ALL = FlushRules(flush_ms=0, file_bytes=1 << 40)
+
+_COLUMNS = ("topic", "partition", "table_end", "log_start", "log_end", "rows_behind", "bytes_behind", "epoch", "trouble")
+_OF_A_FAULT = ("topic", "partition", "what", "start", "end")
+
+
+class _Reach(NamedTuple):
+    """What opens the cluster and its tables."""
+
+    bootstrap: str
+    security: Security
+    settings: Settings
+
+
+def _reaching(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass `reach` to the command."""
+
+    @bootstrap
+    @settings_options
+    @wraps(command)
+    def reached(*arguments: Any, bootstrap: str, settings: Settings, **others: Any) -> None:
+        command(*arguments, reach=_Reach(bootstrap, read_security(settings), settings), **others)
+
+    return reached
+
+
+@click.group(cls=Group)
+def table() -> None:
+    """Topics that are Delta tables, too: the log is the newest part, the table has the rest."""
+
+
+@table.command()
+@_reaching
+@output
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def status(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
+    """How far each table has the log of each partition, and what the log has that the table has not."""
+    with closing(Routes(reach.bootstrap, reach.security)) as routes:
+        rows = [row for topic in table_topics(routes, topics) for row in _status_of(routes, topic, reach.settings)]
+    show(_COLUMNS, rows, output=output)
+
+
+def _status_of(routes: Routes, topic: TableTopic, settings: Settings) -> Iterable[Sequence[Any]]:
+    version = open_table(routes, topic, table_store(settings)).load()
+    name = topic.metadata.name
+    wanted = wanted_of(name, version.ends, topic.metadata.numbers, ALL)
+    found = answered_ranges(routes, wanted, Deadline(ASK_MS))
+    told = {each.partition: told_by(each) for each in found.values()}
+    for number in topic.metadata.numbers:
+        yield name, number, *_place_of(version, number, told.get(number))
+
+
+def _place_of(version: TableVersion, number: PartitionNumber, told: LogTold | None) -> Sequence[Any]:
+    end = version.end_of(number)
+    if told is None:
+        return end, None, None, None, None, version.epoch_of(number), "no leader answers"
+    trouble = trouble_of(version, number, told)
+    behind = max(0, told.high_watermark - (told.log_start if end is None else end))
+    why = "" if trouble is None else trouble.value
+    return end, told.log_start, told.high_watermark, behind, told.bytes, version.epoch_of(number), why
+
+
+@table.command()
+@_reaching
+@click.option("--once", is_flag=True, help="end as soon as the tables have what is committed by now")
+@click.option(
+    "--wait",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="with --once: for a partition that cannot be read or written",
+)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def write(reach: _Reach, *, once: bool, patience_s: float, topics: tuple[str, ...]) -> None:
+    """Write the tables of these topics, or of all that are tables, until Ctrl-C.
+
+    Any number of writers may do so at one time, anywhere, and be killed: each row gets there once."""
+    stopped = threading.Event()
+    on_stop_signals(stopped.set)
+    with (
+        closing(Routes(reach.bootstrap, reach.security)) as routes,
+        Reader(reach.bootstrap, security=reach.security, prefer="near") as reader,
+    ):
+        writers = TableWriters(routes, reader, table_store(reach.settings), topics=topics, at_once=once)
+        if once:
+            writers.write_once(patience_s, stopped)
+        else:
+            with ProgressLine() as line:
+                writers.run(stopped.wait, lambda: line.show(_told(writers)))
+        click.echo(_told(writers), err=True)
+
+
+def _told(writers: TableWriters) -> str:
+    found = [each.written for each in writers.all]
+    rows, commits = sum(each.rows for each in found), sum(each.commits for each in found)
+    refused = sum(each.refused for each in found)
+    others = f", {refused} refused since others had written" if refused else ""
+    return f"{rows} rows in {commits} commits to {len(found)} tables{others}"
+
+
+@table.command()
+@_reaching
+@output
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def verify(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
+    """Whether each table has each offset of each partition once, from its first to its end, and the log's rows at the
+    offsets that both have. Exit code 1: one has not."""
+    found: list[Sequence[Any]] = []
+    with (
+        closing(Routes(reach.bootstrap, reach.security)) as routes,
+        Reader(reach.bootstrap, security=reach.security, prefer="near") as reader,
+    ):
+        for topic in table_topics(routes, topics):
+            opened = open_table(routes, topic, table_store(reach.settings))
+            faults = faults_of(*opened.opened_with_version())
+            found.extend((topic.metadata.name, each.partition, each.what, each.start, each.end) for each in faults)
+    del reader
+    show(_OF_A_FAULT, found, output=output)
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+@table.command()
+@_reaching
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def compact(reach: _Reach, topics: tuple[str, ...]) -> None:
+    """Join small files, shorten the tables' logs, and remove files that no version has."""
+    with closing(Routes(reach.bootstrap, reach.security)) as routes:
+        for topic in table_topics(routes, topics):
+            open_table(routes, topic, table_store(reach.settings))
