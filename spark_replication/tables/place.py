@@ -45,7 +45,7 @@ class TablesPlace:
         )
 
     def upkeep(self, topic: str, topic_id: str) -> TableUpkeep:
-        return TableUpkeep(TableFolder(self.uri(topic), self._store), self._owner(topic, topic_id))
+        return TableUpkeep(TableFolder(self.uri(topic), self._store), self._owner(topic, topic_id), now_ms)
 
     def _owner(self, topic: str, topic_id: str) -> TableOwner:
         return TableOwner(cluster_id=self._cluster_id, topic=topic, topic_id=topic_id)

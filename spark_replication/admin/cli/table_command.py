@@ -1,17 +1,17 @@
-"""`spark-replication table`: topics that are Delta tables, too: how far each table is, and who writes it by hand."""
+"""`spark-replication table`: topics that are Delta tables, too: how far each is, who writes it by hand, and upkeep."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any, NamedTuple
 
 import click
 
 from spark_replication.admin.cli.groups import Group
-from spark_replication.admin.cli.listing import Format, bootstrap, output, settings_options, show
+from spark_replication.admin.cli.listing import Format, bootstrap, output, reach_ms, settings_options, show
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.ranges import answered_ranges
@@ -21,7 +21,10 @@ from spark_replication.config import Settings
 from spark_replication.core.tables.flushing import FlushRules, LogTold, trouble_of
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import told_by, wanted_of
-from spark_replication.live.tables.table_writers import TableTopic, TableWriters, open_table, table_topics
+from spark_replication.live.tables.agreement import differences
+from spark_replication.live.tables.table_topics import TableTopic, table_topics
+from spark_replication.live.tables.table_writers import TableWriters
+from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.model import PartitionNumber
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.tables.place import table_store
@@ -32,7 +35,17 @@ PATIENCE_S = 60.0
 ASK_MS = 10_000
 ALL = FlushRules(flush_ms=0, file_bytes=1 << 40)
 
-_COLUMNS = ("topic", "partition", "table_end", "log_start", "log_end", "rows_behind", "bytes_behind", "epoch", "trouble")
+_COLUMNS = (
+    "topic",
+    "partition",
+    "table_end",
+    "log_start",
+    "log_end",
+    "rows_behind",
+    "bytes_behind",
+    "epoch",
+    "trouble",
+)
 _OF_A_FAULT = ("topic", "partition", "what", "start", "end")
 
 
@@ -41,19 +54,28 @@ class _Reach(NamedTuple):
 
     bootstrap: str
     security: Security
-    settings: Settings
+    store: StoreOptions
+
+    @contextmanager
+    def routes(self) -> Iterator[Routes]:
+        with closing(Routes(self.bootstrap, self.security, reach_ms=reach_ms())) as routes:
+            yield routes
+
+    def reader(self) -> Reader:
+        return Reader(self.bootstrap, security=self.security, prefer="near", reach_ms=reach_ms())
 
 
 def _reaching(command: Callable[..., None]) -> Callable[..., None]:
     """Pass `reach` to the command."""
 
-    @bootstrap
     @settings_options
     @wraps(command)
     def reached(*arguments: Any, bootstrap: str, settings: Settings, **others: Any) -> None:
-        command(*arguments, reach=_Reach(bootstrap, read_security(settings), settings), **others)
+        reach = _Reach(bootstrap, read_security(settings), table_store(settings))
+        command(*arguments, reach=reach, **others)
 
-    return reached
+    found: Callable[..., None] = bootstrap(reached)
+    return found
 
 
 @click.group(cls=Group)
@@ -67,19 +89,18 @@ def table() -> None:
 @click.argument("topics", nargs=-1, metavar="[TOPIC]…")
 def status(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
     """How far each table has the log of each partition, and what the log has that the table has not."""
-    with closing(Routes(reach.bootstrap, reach.security)) as routes:
-        rows = [row for topic in table_topics(routes, topics) for row in _status_of(routes, topic, reach.settings)]
+    with reach.routes() as routes:
+        rows = [row for topic in table_topics(routes, topics) for row in _status_of(routes, topic, reach.store)]
     show(_COLUMNS, rows, output=output)
 
 
-def _status_of(routes: Routes, topic: TableTopic, settings: Settings) -> Iterable[Sequence[Any]]:
-    version = open_table(routes, topic, table_store(settings)).load()
-    name = topic.metadata.name
-    wanted = wanted_of(name, version.ends, topic.metadata.numbers, ALL)
+def _status_of(routes: Routes, topic: TableTopic, store: StoreOptions) -> Iterable[Sequence[Any]]:
+    version = topic.table(store).load()
+    wanted = wanted_of(topic.name, version.ends, topic.metadata.numbers, ALL)
     found = answered_ranges(routes, wanted, Deadline(ASK_MS))
     told = {each.partition: told_by(each) for each in found.values()}
     for number in topic.metadata.numbers:
-        yield name, number, *_place_of(version, number, told.get(number))
+        yield topic.name, number, *_place_of(version, number, told.get(number))
 
 
 def _place_of(version: TableVersion, number: PartitionNumber, told: LogTold | None) -> Sequence[Any]:
@@ -111,16 +132,13 @@ def write(reach: _Reach, *, once: bool, patience_s: float, topics: tuple[str, ..
     Any number of writers may do so at one time, anywhere, and be killed: each row gets there once."""
     stopped = threading.Event()
     on_stop_signals(stopped.set)
-    with (
-        closing(Routes(reach.bootstrap, reach.security)) as routes,
-        Reader(reach.bootstrap, security=reach.security, prefer="near") as reader,
-    ):
-        writers = TableWriters(routes, reader, table_store(reach.settings), topics=topics, at_once=once)
-        if once:
-            writers.write_once(patience_s, stopped)
-        else:
-            with ProgressLine() as line:
-                writers.run(stopped.wait, lambda: line.show(_told(writers)))
+    with reach.routes() as routes, reach.reader() as reader:
+        writers = TableWriters(routes, reader, reach.store, topics=topics, at_once=once)
+        with ProgressLine() as line:
+            if once:
+                writers.write_once(patience_s, stopped.wait, lambda: line.tell(_told(writers)))
+            else:
+                writers.run(stopped.wait, lambda: line.tell(_told(writers)))
         click.echo(_told(writers), err=True)
 
 
@@ -140,25 +158,28 @@ def verify(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
     """Whether each table has each offset of each partition once, from its first to its end, and the log's rows at the
     offsets that both have. Exit code 1: one has not."""
     found: list[Sequence[Any]] = []
-    with (
-        closing(Routes(reach.bootstrap, reach.security)) as routes,
-        Reader(reach.bootstrap, security=reach.security, prefer="near") as reader,
-    ):
+    with reach.routes() as routes, reach.reader() as reader:
         for topic in table_topics(routes, topics):
-            opened = open_table(routes, topic, table_store(reach.settings))
-            faults = faults_of(*opened.opened_with_version())
-            found.extend((topic.metadata.name, each.partition, each.what, each.start, each.end) for each in faults)
-    del reader
+            found.extend(_faults(topic, reader, reach.store))
     show(_OF_A_FAULT, found, output=output)
     if found:
         raise click.exceptions.Exit(1)
+
+
+def _faults(topic: TableTopic, reader: Reader, store: StoreOptions) -> Iterable[Sequence[Any]]:
+    opened = topic.table(store).last()
+    if opened is not None:
+        table, version = opened
+        for each in (*faults_of(table, version), *differences(topic, reader, table, version)):
+            yield topic.name, each.partition, each.what, each.start, each.end
 
 
 @table.command()
 @_reaching
 @click.argument("topics", nargs=-1, metavar="[TOPIC]…")
 def compact(reach: _Reach, topics: tuple[str, ...]) -> None:
-    """Join small files, shorten the tables' logs, and remove files that no version has."""
-    with closing(Routes(reach.bootstrap, reach.security)) as routes:
+    """Join small files, shorten the tables' own logs, and remove files that no version has. Writers do so by
+    themselves."""
+    with reach.routes() as routes:
         for topic in table_topics(routes, topics):
-            open_table(routes, topic, table_store(reach.settings))
+            topic.upkeep(reach.store).tidy(topic.rules.file_bytes)

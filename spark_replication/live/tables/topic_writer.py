@@ -6,7 +6,6 @@ One thread uses it. What it holds in memory is one group of rows, whatever the t
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
@@ -74,6 +73,7 @@ class TopicTableWriter:
         self._writing = TableWriting(rules)
         self._files: TableFiles | None = None
         self._doing: Doing = self._writing.begin()
+        self._has_asked = False
         self.written = Written()
         self.heed(topic, table, rules)
 
@@ -92,14 +92,9 @@ class TopicTableWriter:
         troubles = (f"partition {each}: {trouble.value}" for each, trouble in self._writing.plan.troubles.items())
         return "; ".join(filter(None, (self.written.trouble, *troubles)))
 
-    def go_on_once(self) -> bool:
-        """Go on until it rests. Returns whether the table has all that leaders had then."""
-        rest_s = self.go_on()
-        plan = self._writing.plan
-        is_done = self._writing.version is not None and not (plan.ranges or plan.troubles or self.written.trouble)
-        if not is_done:
-            time.sleep(rest_s)
-        return is_done
+    def is_up_to_date(self) -> bool:
+        """Whether the table had all that all leaders had when they were asked last."""
+        return self._has_asked and self._writing.is_up_to_date and not self.written.trouble
 
     def go_on(self) -> float:
         """Go on until there is nothing to do. Returns for how many seconds that is."""
@@ -124,7 +119,9 @@ class TopicTableWriter:
                 return self._writing.loaded(self._table.load())
             case AskLeaders(starts=starts):
                 wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
-                return self._writing.told(self._asked(wanted), mine=self._mine(), now_ms=now_ms())
+                told = self._asked(wanted)
+                self._has_asked = told.keys() >= {*self._topic.numbers}
+                return self._writing.told(told, mine=self._mine(), now_ms=now_ms())
             case TellEnds(ends=ends):
                 return self._writing.ends_told(self._told(ends))
             case ReadRows(ranges=ranges):
