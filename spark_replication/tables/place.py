@@ -11,8 +11,10 @@ from spark_replication.config import Settings
 from spark_replication.mirror.delta.object_store import StoreOptions, options_in
 from spark_replication.mirror.delta.paths import is_remote
 from spark_replication.process.threads import now_ms
+from spark_replication.storage.format.batches import schema_of_text
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
+from spark_replication.tables.types import table_schema
 from spark_replication.tables.upkeep import TableUpkeep
 
 _STORE_FILE = "table.storage.file"
@@ -29,6 +31,16 @@ def table_store(settings: Settings) -> StoreOptions:
     return options_in(_STORE_FILE, settings.table_storage_file, "table.path", settings.table_path)
 
 
+def fits_table(schema: str, partition_by: str) -> None:
+    """core.tables.fitting.FitsTable."""
+    table_schema(schema_of_text(schema, "the topic's config"), columns_named(partition_by))
+
+
+def columns_named(partition_by: str) -> list[str]:
+    """The columns that table.partition.by names."""
+    return [each.strip() for each in partition_by.split(",") if each.strip()]
+
+
 class TablesPlace:
     """Opens topics' tables below table.path."""
 
@@ -39,7 +51,7 @@ class TablesPlace:
 
     def table(self, topic: str, topic_id: str, schema: pa.Schema, *, partition_by: str = "") -> DeltaTopicTable:
         """partition_by: as table.partition.by has it. InvalidSchema: there can be no such table."""
-        columns = [each.strip() for each in partition_by.split(",") if each.strip()]
+        columns = columns_named(partition_by)
         return DeltaTopicTable(
             self.uri(topic), self._owner(topic, topic_id), schema, self._store, partition_by=columns, now_ms=now_ms
         )

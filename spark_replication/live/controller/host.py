@@ -103,7 +103,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change, topic_schema
 from spark_replication.storage.format.group_rows import groups_schema_text
-from spark_replication.tables.place import TablesPlace, table_store
+from spark_replication.tables.place import TablesPlace, fits_table, table_store
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
@@ -413,6 +413,7 @@ class ControllerHost:
             deposed=deposed.set,
             now_ms=now_ms(),
             compare_schemas=schema_change,
+            fits_table=fits_table,
         )
         self._loop = loop
         ends = {

@@ -13,6 +13,7 @@ from spark_replication.core.tables.flushing import FlushRules
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.actions import DESCRIBE_SETTINGS
 from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.observing import DescribeSettings
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.storage.format.batches import topic_schema
@@ -60,7 +61,7 @@ def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]
         raise UnknownTopicOrPartition(f"there is no topic {', '.join(missing)}: check the name")
     of_cluster = _in_force(routes, None, deadline)
     for topic in sorted(metadata.topics, key=lambda topic: topic.name):
-        is_table = bool(topic.config.settings.get("table", of_cluster.table))
+        is_table = topic.name != GROUPS_TOPIC and bool(topic.config.settings.get("table", of_cluster.table))
         if topic.name in names and not is_table:
             raise InvalidRequest(
                 f"topic {topic.name} is no table: spark-replication topics configure {topic.name} table=true"
