@@ -70,6 +70,28 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         int,
         Meta(ge=-1, description="the oldest closed segments of a partition beyond this size are deleted; -1 = never"),
     ] = field(name="retention.bytes", default=-1)
+    table: Annotated[
+        bool,
+        Meta(
+            description="the topic is a Delta table, too, below table.path: its log is the newest part, and what the "
+            "table has outlives brokers and their disks"
+        ),
+    ] = field(name="table", default=False)
+    table_blocks_retention: Annotated[
+        bool,
+        Meta(
+            description="of a topic that is a table, only what the table has is deleted; false: a table that cannot be "
+            "written costs rows, and no disk fills up"
+        ),
+    ] = field(name="table.blocks.retention", default=True)
+    local_retention_ms: Annotated[
+        int,
+        Meta(ge=-2, description="of a topic that is a table, as retention.ms for its log; -2 = as retention.ms"),
+    ] = field(name="local.retention.ms", default=-2)
+    local_retention_bytes: Annotated[
+        int,
+        Meta(ge=-2, description="of a topic that is a table, as retention.bytes for its log; -2 = as retention.bytes"),
+    ] = field(name="local.retention.bytes", default=-2)
 
 
 class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -449,6 +471,7 @@ LOSSLESS: Mapping[str, Scalar] = {
     "retention.bytes": -1,
     "unclean.recovery.strategy": "manual",
     "unclean.leader.election.enable": False,
+    "table": True,  # elections wait for it
     "security.acls": "",
 }
 

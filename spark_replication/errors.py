@@ -468,6 +468,13 @@ class TableChanged(ReplicationError):
     retriable = True
 
 
+class TableNotSealed(ReplicationError):
+    """A topic's table must be sealed first, so that no offset that it has is given again. That is under way."""
+
+    code = "TABLE_NOT_SEALED"
+    retriable = True
+
+
 class StartFailed(ReplicationError):
     """A process could not be started; the message says what to install or change."""
 

@@ -159,6 +159,9 @@ class PartitionState(Value, frozen=True, kw_only=True):
     recovering: bool = False
     #: Left out while there is none: releases that do not know it read and write the same bytes.
     loss: PossibleLoss | msgspec.UnsetType = msgspec.UNSET
+    #: The log begins at or above this offset; all below it is in the topic's table alone (TB5). It never falls. Left
+    #: out while there is none, as `loss` is.
+    start_at: Offset | msgspec.UnsetType = msgspec.UNSET
     #: How the present or last leader was chosen (L3). None if it was chosen when the partition was made.
     elected: How | None = None
     controller_epoch: Epoch = 0
@@ -173,6 +176,11 @@ class PartitionState(Value, frozen=True, kw_only=True):
     @property
     def members(self) -> frozenset[BrokerId]:
         return self.isr | self.elr
+
+    @property
+    def lowest_offset(self) -> Offset:
+        """No log of the partition has anything below it: `start_at`, or 0 where there is none."""
+        return 0 if self.start_at is msgspec.UNSET else self.start_at
 
 
 class TopicState(Value, frozen=True, kw_only=True):

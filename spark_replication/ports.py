@@ -210,7 +210,7 @@ class ReplicaLog(Protocol):
     - log_start <= high_watermark checkpoint <= log_end, after recovery, too.
     - Everything below log_end has been handed to the kernel, data first, then index entry (F0).
     - epochs cover [log_start, log_end).
-    - Only `forget` and `begin_anew` move log_start. It is on the disk before anything below it is removed.
+    - Only `forget`, `drop_below` and `begin_anew` move log_start. It is on the disk before anything below it goes.
     - A method that meets a full or failing disk raises StorageFailed, and has changed nothing that is served.
     """
 
@@ -258,6 +258,9 @@ class ReplicaLog(Protocol):
     def pieces(self, start: Offset, end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
         """Cut [start, end) into pieces of about `piece_bytes`."""
 
+    def batch_start(self, offset: Offset) -> Offset:
+        """Where the batch that holds `offset` begins. It is in the log."""
+
     def begin_epoch(self, epoch: int) -> None:
         """Begin an epoch at the log's end. It is on the disk before this returns (F3)."""
 
@@ -272,12 +275,17 @@ class ReplicaLog(Protocol):
         """Forget the segments that lie below `before` as a whole, except the last one. `before` is not above the high
         watermark. Some of their files may stay for `remove_leftover`."""
 
+    def drop_below(self, offset: Offset) -> None:
+        """Remove everything below `offset`, where a batch begins or the log ends, and which is above log_start. The log
+        starts there, with a segment of its own. The epoch history is kept from there on. Some files may stay for
+        `remove_leftover`. After StorageFailed the log is as it was."""
+
     @property
     def has_leftover(self) -> bool:
         """Whether there are files for `remove_leftover`. May be asked without having the partition."""
 
     def remove_leftover(self) -> None:
-        """Remove some files of segments that `forget` or `begin_anew` has dropped: so few that nobody waits for
+        """Remove some files of segments that the log has dropped as its start moved: so few that nobody waits for
         long."""
 
     def begin_anew(self, log_start: Offset) -> None:
@@ -315,6 +323,20 @@ class ReplicaLog(Protocol):
         """Flush everything before this returns."""
 
     def close(self) -> None: ...
+
+
+class TableSealer(Protocol):
+    """The controller's way to topics' tables (TB5)."""
+
+    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+        """Name these leader epochs in the topic's table. Never blocks. What came of it is an event, TableAnswered, if
+        anything did: the controller asks again."""
+
+
+class NoTables:
+    """The TableSealer of a controller whose topics have no tables."""
+
+    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None: ...
 
 
 class UploadedFile(Protocol):

@@ -75,6 +75,7 @@ from spark_replication.messages.requests import (
     ToldQuotas,
     WidenTopic,
 )
+from spark_replication.messages.tables import TableEndsTaken, TellTableEnds
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 Told = TypeVar("Told", bound=msgspec.Struct)
@@ -170,6 +171,8 @@ DESCRIBE_TOKENS = Action("describe_tokens", DescribeTokens, KnownTokens, _of_clu
 # Served by brokers.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId, _nothing)
 DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges, _of_ranges, only_asks=True)
+# Who tells of more than the table has lets rows be deleted that nobody has.
+TABLE_ENDS = Action("table_ends", TellTableEnds, TableEndsTaken, lambda asked: _altered([asked.topic]))
 DESCRIBE_REPLICAS = Action(
     "describe_replicas", DescribeReplicas, ReplicaSizes, _of_replicas, _seen_sizes, only_asks=True
 )

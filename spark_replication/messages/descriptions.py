@@ -68,6 +68,8 @@ class Awaited(Part, frozen=True, kw_only=True):
     reason: str
     #: If the reason is log_info, the replicas whose log info is required; empty if any replica's will do.
     required: frozenset[BrokerId] = frozenset()
+    #: If the reason is table, why that cannot be sealed, as far as is known.
+    why: str = ""
 
 
 # omit_defaults: a reader that does not know the fields from `waiting` on can decode a topic that has no trouble.

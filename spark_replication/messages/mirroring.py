@@ -48,6 +48,7 @@ def partition_face(command: PartitionCommand) -> dict[str, Any]:
         "removing": [*command.removing],
         "recovering": state.recovering,
         "min_isr": state.min_isr,
+        "start_at": state.lowest_offset or None,
     }
 
 

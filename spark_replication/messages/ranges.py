@@ -101,6 +101,8 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     topic: str
     partition: PartitionNumber
     topic_id: str = ""
+    #: The epoch at which the answering replica leads; -1 if it does not.
+    leader_epoch: int = -1
     log_start: Offset = 0
     high_watermark: Offset = 0
     #: An offset that was asked for is returned as it is, even below log_start.

@@ -78,6 +78,8 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
     partitions: tuple[str, ...] | None = None
     #: The leader that a designation chooses for each partition.
     desired: dict[str, BrokerId] = msgspec.field(default_factory=dict)
+    #: Do not wait for a table that cannot be sealed: offsets that it has may be given again, to other records (TB5).
+    without_table: bool = False
 
 
 class AcknowledgeLoss(Message, frozen=True, kw_only=True):

@@ -178,6 +178,8 @@ class PartitionDetail(msgspec.Struct, frozen=True, kw_only=True):
     last_known_leader: BrokerId | None
     last_known_elr: list[BrokerId]
     recovering: bool
+    #: Its log begins there or above: all below is in the topic's table alone. None if no offset was set.
+    start_at: int | None
     #: Why the partition is not healthy; empty if it is.
     trouble: str
     #: What mends that trouble.

@@ -127,6 +127,7 @@ def partition_detail(seen: ShownState, topic: str, number: int) -> PartitionDeta
         last_known_leader=command.state.last_known_leader,
         last_known_elr=sorted(command.state.last_known_elr),
         recovering=command.state.recovering,
+        start_at=command.state.lowest_offset or None,
         trouble="; ".join(str(each) for each in trouble),
         mend="; ".join(mends),
         mends=[mend_from(each) for each in mends],

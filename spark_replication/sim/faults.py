@@ -105,7 +105,9 @@ GUARDIANS = {
 }
 # Of members of consumer groups.
 MEMBERS = {"kill_member": 6, "pause_member": 8, "leave_member": 4}
-FAULTS = (*KINDS, *APART, *GUARDIANS, *MEMBERS)
+# Of the writers of topics' tables, and the store that has these.
+WRITERS = {"pause_writer": 8, "tables_away": 4}
+FAULTS = (*KINDS, *APART, *GUARDIANS, *MEMBERS, *WRITERS)
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -154,6 +156,8 @@ LASTING = {
     "kill_driver": (1_000, 90_000),
     "pause_driver": (500, 60_000),
     "pause_member": (50, 2_000),
+    "pause_writer": (50, 3_000),
+    "tables_away": (50, 1_500),
 }
 
 
@@ -169,6 +173,8 @@ class Profile(msgspec.Struct, frozen=True):
     queries: bool = False
     #: Whether consumer groups read.
     groups: bool = False
+    #: Whether topics are tables, too.
+    tables: bool = False
     #: Whether this is a story of guardians, in a world of their own.
     guardians: bool = False
 
@@ -187,6 +193,9 @@ _CUTS |= {name: KINDS[name] for name in ("cut_follower", "kill_leader", "elect_u
 _OF_GROUPS = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER}
 _OF_GROUPS |= {kind: ADMIN[kind] for kind in ("reassign", "cancel_reassignment", "elect_preferred", "min_isr")}
 _OF_GROUPS |= {**MEMBERS, "add_partitions": 2}
+#: What makes leaders from outside ISR and ELR, partitions that are added again, and logs that part.
+_OF_TABLES = {**KINDS, **WRITERS, "readd_partitions": 8, "elect_unclean": 8, "elect_designated": 6, "strategy": 6}
+_OF_TABLES |= {"kill_leader": 16, "cut_follower": 20, "power_loss_leader": 12, "pause": 12}
 _SYNCS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "failing_sync")}
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {
@@ -202,6 +211,7 @@ PROFILES: Mapping[str, Profile] = {
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
     "queries": Profile(KINDS, queries=True),
     "groups": Profile(_OF_GROUPS, faults=(6, 18), story_ms=3_500, groups=True),
+    "tables": Profile(_OF_TABLES, faults=(6, 18), story_ms=3_500, tables=True),
     "guardians": Profile(GUARDIANS, faults=(4, 16), story_ms=240_000, guardians=True),
 }
 DRAWN = "drawn"  # a mix drawn for each seed: a break may need kinds that nobody has thought of together

@@ -286,6 +286,19 @@ class Injector:
         self._later(fault.for_ms, "its clock is set", lambda: setattr(process, "skew_ms", 0))
         return True
 
+    # Writers of tables
+
+    def _pause_writer(self, fault: Fault) -> bool:
+        writers = self._cluster.writers
+        if writers:
+            writer = writers[fault.pick % len(writers)]
+            writer.stopped_until_ms = max(writer.stopped_until_ms, self._world.now_ms + fault.for_ms)
+        return bool(writers)
+
+    def _tables_away(self, fault: Fault) -> bool:
+        self._cluster.tables.unreachable_until_ms = self._world.now_ms + fault.for_ms
+        return True
+
     # Members of consumer groups
 
     def _member(self, fault: Fault) -> GroupMember | None:
@@ -527,6 +540,9 @@ class Injector:
         self._healed = True
         self._cluster.network.heal()
         self._cluster.zookeeper.disarm()
+        self._cluster.tables.heal()
+        for writer in self._cluster.writers:
+            writer.stopped_until_ms = self._world.now_ms
         self._meddlers.mend()
         for host in self._cluster.hosts.values():
             self._heal_host(host)

@@ -35,6 +35,8 @@ OF_GROUPS: dict[str, Scalar] = {
     "flush": "always",
     "recovery.trust.page.cache": True,
 }
+OF_TABLES: dict[str, Scalar] = {"table": True}
+WRITERS = 2
 UNEXPECTED = "unexpected_error"  # production code raised what it never should
 
 
@@ -101,9 +103,10 @@ def _cluster(world: World, mix: Profile) -> _Story:
         world,
         brokers=4 if seed % 5 else 3,
         candidates=2,
-        settings=_settings(seed) | (OF_GROUPS if mix.groups else {}),
+        settings=_settings(seed) | (OF_GROUPS if mix.groups else {}) | (OF_TABLES if mix.tables else {}),
         queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
         groups=mix.groups,
+        writers=WRITERS if mix.tables else 0,
     )
     return partial(_tell, cluster), partial(_epochs, cluster)
 

@@ -338,6 +338,12 @@ def _leaderless(
             mend, by_name = "it ends by itself, or this says more: spark-replication health --watch 1", False
         case Awaited(reason="fenced_elr"):
             mend, by_name = f"start {_named(sorted(partition.state.members))}; if they are lost: {by_hand}", True
+        case Awaited(reason="table"):
+            without = "spark-replication leader elect --kind longest_log_proactive --without-table"
+            mend, by_name = (
+                f"make the table reachable; if it is lost, or its offsets may be given again: {without}",
+                True,
+            )
         case _:
             mend, by_name = by_hand, True
     return Problem(
@@ -391,5 +397,8 @@ def _why(partition: PartitionCommand, awaited: Awaited | None, live: Collection[
             return f"start broker {state.last_known_leader}, its last known leader, or elect by hand"
         case Awaited(reason="manual"):
             return "no broker is known to hold every acknowledged record: elect by hand"
+        case Awaited(reason="table", why=why):
+            sealed = "its topic's table must be sealed first, so that no offset that it has is given again"
+            return f"{sealed}: {why}" if why else sealed
         case Awaited(reason=reason):
             return f"it waits for {reason}: start {list(partition.replicas)}, or elect by hand"

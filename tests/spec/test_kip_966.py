@@ -34,6 +34,7 @@ from spark_replication.core.replica.replica import (
     check_append,
     fetched_by,
 )
+from spark_replication.core.tables.sealing import NO_TABLE
 from spark_replication.errors import NotEnoughReplicas
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.model import BrokerId, PartitionState
@@ -178,7 +179,7 @@ def test_the_isr_may_be_empty() -> None:
     """The last member leaves the ISR too, so it may be empty."""
     before, known = state(1, [1], min_isr=1), brokers()
     after = Settled(state(None, [], elr=[1], min_isr=1, leader_epoch=5, last_known_leader=1), Waiting("fenced_elr"))
-    assert settled(REPLICAS, before, known, BALANCED, min_isr=1, now_ms=0) == after
+    assert settled(REPLICAS, before, known, BALANCED, min_isr=1, now_ms=0, sealing=NO_TABLE) == after
 
 
 def test_reaching_min_isr_clears_elr_and_last_known_elr() -> None:
@@ -190,14 +191,14 @@ def test_reaching_min_isr_clears_elr_and_last_known_elr() -> None:
 def test_a_change_of_the_elr_needs_no_leader_epoch() -> None:
     """An ELR that changes alone, as a member registers uncleanly, does not raise the leader epoch."""
     known = brokers(1, 2, epochs={2: 1}, clean_since={2: 1})
-    after = settled(REPLICAS, state(1, [1], elr=[2]), known, BALANCED, min_isr=2, now_ms=0)
+    after = settled(REPLICAS, state(1, [1], elr=[2]), known, BALANCED, min_isr=2, now_ms=0, sealing=NO_TABLE)
     assert after == Settled(state(1, [1], last_known_elr=[2]), None)
 
 
 def test_an_unclean_member_of_the_elr_is_last_known() -> None:
     """An ELR member with an unclean shutdown goes out of the ELR and into the last known ELR."""
     known = brokers(2, epochs={2: 1}, clean_since={2: 1})
-    after = settled(REPLICAS, state(None, [], elr=[2, 3]), known, BALANCED, min_isr=2, now_ms=0)
+    after = settled(REPLICAS, state(None, [], elr=[2, 3]), known, BALANCED, min_isr=2, now_ms=0, sealing=NO_TABLE)
     assert after == Settled(state(None, [], elr=[3], last_known_elr=[2]), Waiting("fenced_elr"))
 
 
@@ -205,7 +206,7 @@ def test_a_clean_member_of_the_elr_stays() -> None:
     """A member whose registration names the epoch before its clean shutdown has lost nothing."""
     known = brokers(1, 2, epochs={2: 1})
     before = state(1, [1], elr=[2])
-    assert settled(REPLICAS, before, known, BALANCED, min_isr=2, now_ms=0) == Settled(before, None)
+    assert settled(REPLICAS, before, known, BALANCED, min_isr=2, now_ms=0, sealing=NO_TABLE) == Settled(before, None)
 
 
 def test_a_lowered_min_isr_removes_the_elr() -> None:
@@ -237,7 +238,7 @@ def test_electable_leaders_are_isr_and_elr(tmp_path: Path) -> None:
 
 def test_the_last_known_leader_is_recorded_when_the_last_member_is_fenced() -> None:
     """The last ISR member, the leader, is recorded as it is fenced."""
-    after = settled(REPLICAS, state(2, [2], elr=[1]), brokers(3), MANUAL, min_isr=2, now_ms=0)
+    after = settled(REPLICAS, state(2, [2], elr=[1]), brokers(3), MANUAL, min_isr=2, now_ms=0, sealing=NO_TABLE)
     gone = state(None, [], elr=[1, 2], leader_epoch=5, last_known_leader=2)
     assert after == Settled(gone, Waiting("fenced_elr"))
 
@@ -246,7 +247,9 @@ def test_a_new_leader_cleans_the_last_known_leader() -> None:
     """It is cleaned when a new leader is elected."""
     before = state(None, [], elr=[1, 2], last_known_leader=2)
     after = state(1, [1], elr=[2], leader_epoch=5, elected="elr")
-    assert settled(REPLICAS, before, brokers(1), BALANCED, min_isr=2, now_ms=0) == Settled(after, Elected(1, "elr"))
+    assert settled(REPLICAS, before, brokers(1), BALANCED, min_isr=2, now_ms=0, sealing=NO_TABLE) == Settled(
+        after, Elected(1, "elr")
+    )
 
 
 # Reassignment
@@ -505,7 +508,7 @@ def test_the_highest_epoch_wins_and_then_the_longest_log(
 def test_a_recovered_leader_is_alone_and_recovering() -> None:
     """Elected from outside, it is the whole ISR, and the partition recovers until the ISR is written."""
     before = state(None, [], elr=[1], last_known_elr=[3], last_known_leader=1)
-    after = elected(before, EPOCH, Elected(2, "unclean_recovery"), ALL_LIVE, now_ms=0)
+    after = elected(before, EPOCH, Elected(2, "unclean_recovery"), ALL_LIVE, NO_TABLE, now_ms=0)
     assert after == state(2, [2], leader_epoch=5, recovering=True, loss=loss(), elected="unclean_recovery")
     written = changed(after, frozenset({2, 3}), {3: 0})
     assert written == state(2, [2, 3], leader_epoch=5, loss=loss(), elected="unclean_recovery")

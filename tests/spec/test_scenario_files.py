@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from spark_replication.admin.cli.main import cli
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
-FILES = sorted(SCENARIOS.glob("*.yaml"))
+FILES = sorted(SCENARIOS.rglob("*.yaml"))
 
-# Each rule of section 4 of the design.
+# Each rule of section 4 of the design, and those of section 13 that a scenario can show.
 RULES = {
     *(f"C{number}" for number in range(1, 5)),
     *(f"E{number}" for number in range(1, 5)),
@@ -24,9 +24,10 @@ RULES = {
     *(f"A{number}" for number in range(1, 5)),
     *(f"T{number}" for number in range(1, 5)),
     *(f"B{number}" for number in range(1, 5)),
+    "TB5",
 }
 NAME = re.compile(r"^name: (?P<name>.*?)\s+# (?P<rules>.*)$", re.MULTILINE)
-RULE = re.compile(r"\b[CESLIFATB]\d\b")
+RULE = re.compile(r"\b(?:[CESLIFATB]|TB)\d\b")
 
 # Of a step, as the files write it: `  - event: …` and `    expect: {key: …` or `      key: …` below it.
 EVENT = re.compile(r"^  - (?P<word>\w+):", re.MULTILINE)

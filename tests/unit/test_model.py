@@ -31,6 +31,7 @@ VALUES: list[Value] = [
     state(1, [1, 2], min_isr=3, elr=[10], last_known_elr=[9], epochs={10: 4}, last_known_leader=3, recovering=True),
     state(None, []),
     state(1, [1], loss=loss(3, 5, since_ms=70, from_offset=40, records_max=9)),
+    state(1, [1], start_at=1 << 40),
     TopicState(topic_id="id", partitions={0: (2, 1), 10: (1,)}, adding={0: (1,)}, origin={0: (2,)}),
     registration(1, rack="a"),
     BrokerEpoch(epoch=4, incarnation="x", clean_since=2),
@@ -60,6 +61,17 @@ def test_a_partition_that_has_lost_nothing_is_stored_as_by_an_older_program() ->
 def test_possible_loss_is_stored_so_that_a_person_can_read_it() -> None:
     text = b'"loss":{"since_ms":70,"first_epoch":3,"last_epoch":5,"from_offset":40,"records_max":null},'
     assert encode(state(1, [1, 2], loss=loss(3, 5, since_ms=70, from_offset=40))) == STORED % text
+
+
+def test_where_a_partition_starts_is_stored_once_it_starts_somewhere() -> None:
+    assert encode(state(1, [1, 2], start_at=40)) == STORED % b'"start_at":40,'
+    assert (state(1, [1, 2], start_at=40).lowest_offset, state(1, [1, 2]).lowest_offset) == (40, 0)
+
+
+@pytest.mark.parametrize("start_at", [b"-1", b"null", b'"0"', b"9223372036854775808"])
+def test_a_partition_starts_at_no_other_offset(start_at: bytes) -> None:
+    with pytest.raises(CorruptState, match="start_at"):
+        decode(STORED % (b'"start_at":%b,' % start_at), PartitionState, "/x")
 
 
 def test_possible_loss_does_not_end_before_it_began() -> None:

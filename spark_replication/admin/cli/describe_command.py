@@ -21,7 +21,7 @@ from spark_replication.process.logs import harmless
 from spark_replication.transport.security.security import Security
 
 _COLUMNS = (
-    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr"),
+    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "start_at"),
     *("high_watermark", "records", "bytes", "lag_records", "lag_ms"),
     *("last_known_elr", "last_known_leader", "last_change", "because"),
 )
@@ -108,6 +108,7 @@ def _of_partition(
         "elr": partition.elr,
         "replicas": partition.replicas,
         "min_isr": partition.min_isr,
+        "start_at": partition.start_at,
         "last_known_elr": partition.last_known_elr,
         "last_known_leader": partition.last_known_leader,
         "high_watermark": None if leader is None else leader.high_watermark,

@@ -61,6 +61,11 @@ def leader() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help='in place of PARTITIONS: {"partitions": [{"topic": "foo", "partition": 1, "desiredLeader": 0}]}',
 )
+@click.option(
+    "--without-table",
+    is_flag=True,
+    help="though the topic's table cannot be sealed: offsets that it has may be given again, to other records",
+)
 @click.option("--yes", is_flag=True, help="without asking, though records may be lost")
 @click.argument("partitions", nargs=-1)
 def elect(
@@ -71,6 +76,7 @@ def elect(
     kind: ElectionKind,
     desired: int | None,
     file: Path | None,
+    without_table: bool,
     yes: bool,
     partitions: tuple[str, ...],
 ) -> None:
@@ -99,7 +105,7 @@ def elect(
         if kind != "preferred" and not yes:
             _ask(admin, named, before)
         leaders = {name: broker for name, broker in designations.items() if broker is not None}
-        refused = _elect(admin, kind, named, leaders if kind == "designation" else {})
+        refused = _elect(admin, kind, named, leaders if kind == "designation" else {}, without_table=without_table)
         after = _settled(admin, named, refused)
     show(_COLUMNS, [_row(name, before, after, refused) for name in named], output=output)
     tell_refused(refused)
@@ -161,13 +167,19 @@ def _electable(kind: ElectionKind, known: Mapping[str, PartitionDescription]) ->
 
 
 def _elect(
-    admin: Admin, kind: ElectionKind, named: Sequence[str], desired: Mapping[str, BrokerId]
+    admin: Admin,
+    kind: ElectionKind,
+    named: Sequence[str],
+    desired: Mapping[str, BrokerId],
+    *,
+    without_table: bool,
 ) -> dict[str, ReplicationError]:
     """Elect with one request for each topic: a request takes few topics."""
     refused: dict[str, ReplicationError] = {}
     for topic in _topics_of(named):
         together = [name for name in named if name.rpartition("-")[0] == topic]
-        refused |= admin.elect_leaders(kind, together, {name: desired[name] for name in together if name in desired})
+        leaders = {name: desired[name] for name in together if name in desired}
+        refused |= admin.elect_leaders(kind, together, leaders, without_table=without_table)
     return refused
 
 

@@ -41,7 +41,8 @@ PARTITION_COLUMNS = pa.schema(
         *_shared(PARTITIONS, "topic", "partition"),
         _added("condition", pa.string(), f"the worst that holds of it: {', '.join(WORDS.values())}"),
         *_shared(PARTITIONS, "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "adding", "removing"),
-        *_shared(PARTITIONS, "last_known_elr", "last_known_leader", "recovering", "elected_how", "partition_epoch"),
+        *_shared(PARTITIONS, "last_known_elr", "last_known_leader", "recovering", "elected_how", "start_at"),
+        *_shared(PARTITIONS, "partition_epoch"),
     ]
 )
 BROKER_COLUMNS = pa.schema(_shared(BROKERS, "broker", "host", "port", "rack", "epoch", "state"))

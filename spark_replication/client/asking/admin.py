@@ -42,6 +42,7 @@ from spark_replication.client.finding.deadline import Deadline, persistently
 from spark_replication.client.finding.known_tokens import TokensThere, known_tokens
 from spark_replication.client.finding.routes import ASK_MS, Routes
 from spark_replication.client.finding.topic_pages import topics_by_pages
+from spark_replication.core.controller.requests import narrowed
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
@@ -51,6 +52,7 @@ from spark_replication.errors import (
     NotController,
     ReplicationError,
     RequestTimedOut,
+    TableNotSealed,
     UnknownSchemaVersion,
     UnknownTopicOrPartition,
     error_of,
@@ -80,6 +82,7 @@ from spark_replication.messages.groups import DeleteGroup
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent
 from spark_replication.messages.observing import DescribePage, DescribeTokens, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.quotas import QuotaKind
+from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
     AcknowledgeLoss,
     AddPartitions,
@@ -258,6 +261,8 @@ class Admin:
         kind: ElectionKind = "preferred",
         partitions: Sequence[str] | None = None,
         desired: Mapping[str, BrokerId] = {},
+        *,
+        without_table: bool = False,
     ) -> dict[str, ReplicationError]:
         """Elect leaders of these partitions (`orders-3`), or of all that the kind can act on. Returns the errors of the
         refused ones.
@@ -265,9 +270,12 @@ class Admin:
         With preferred, the first replica leads again, if it is in sync. The other kinds are for partitions without a
         leader, and may lose acknowledged records: unclean elects any live replica at once, longest_log_balanced and
         longest_log_proactive elect the longest log once replicas have answered, designation elects `desired`.
+
+        Before they elect, the topic's table is sealed, so that no offset that it has is given to another record. If
+        that cannot be, because the table is out of reach or lost, `without_table` elects all the same.
         """
         named = None if partitions is None else tuple(partitions)
-        request = ElectLeaders(kind=kind, partitions=named, desired=dict(desired))
+        request = ElectLeaders(kind=kind, partitions=named, desired=dict(desired), without_table=without_table)
         return self._ask(request, Deadline(self._deadline_ms))
 
     def acknowledge_loss(self, known: Mapping[str, int] | None = None) -> dict[str, ReplicationError]:
@@ -528,13 +536,21 @@ class Admin:
         self, request: Request, deadline: Deadline, is_done: Callable[[], bool] = lambda: False
     ) -> dict[str, ReplicationError]:
         """Ask the controller until it has answered. Returns the errors of what it refused. After a try without an
-        answer, a refusal may mean that this try took effect: `is_done` says whether it did."""
+        answer, a refusal may mean that this try took effect: `is_done` says whether it did. What waits for a table to
+        be sealed is asked again."""
         maybe_done = False
+        left, refused = request, dict[str, Refusal]()
 
         def attempt() -> RequestAnswer:
-            nonlocal maybe_done
+            nonlocal maybe_done, left
             try:
-                return self._ask_controller(request, deadline)
+                answer = self._ask_controller(left, deadline)
+                waits = [name for name, each in answer.errors.items() if each.error == TableNotSealed.code]
+                refused.update({name: each for name, each in answer.errors.items() if name not in waits})
+                if waits:
+                    left = narrowed(request, waits)
+                    raise TableNotSealed(answer.errors[waits[0]].message)
+                return answer
             except ReplicationError as error:
                 if maybe_done and not error.maybe_written and is_done():
                     return RequestAnswer()
@@ -545,7 +561,7 @@ class Admin:
         answer = persistently(attempt, deadline, give_up=lambda error: error.code == UnknownTopicOrPartition.code)
         return {
             name: error_of(refusal.error, refusal.message, maybe_written=refusal.maybe_written)
-            for name, refusal in answer.errors.items()
+            for name, refusal in {**answer.errors, **refused}.items()
             if not (maybe_done and is_done())
         }
 

@@ -11,7 +11,7 @@ from spark_replication.client.asking.markup import Markup, joined, paragraph, ta
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
-from spark_replication.model import BrokerId, Epoch, How, PossibleLoss, Scalar
+from spark_replication.model import BrokerId, Epoch, How, Offset, PossibleLoss, Scalar
 from spark_replication.storage.format.batches import schema_of_text
 
 # How much is shown to people. The values hold everything.
@@ -41,6 +41,8 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     elected: How | None = None
     #: What it may have lost. None if nothing, or if a person has acknowledged it.
     possible_loss: PossibleLoss | None = None
+    #: Its log begins at or above this offset; all below is in the topic's table alone. None if no offset was set.
+    start_at: Offset | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,4 +184,5 @@ def _partition(command: PartitionCommand) -> PartitionDescription:
         removing=command.removing,
         elected=state.elected,
         possible_loss=None if state.loss is msgspec.UNSET else state.loss,
+        start_at=state.lowest_offset or None,
     )

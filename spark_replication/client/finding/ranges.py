@@ -41,6 +41,30 @@ def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadli
     return persistently(ask, deadline)
 
 
+def answered_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> Found:
+    """As `found_ranges`, but each leader is asked once: a range that is not described is left out."""
+    found: Found = {}
+    for address, asked in _by_leader(routes, list(_routed(routes, wanted, deadline)), deadline).items():
+        for route, outcome in _told(routes, address, asked, deadline):
+            if isinstance(outcome, FoundRange):
+                found[outcome.topic_partition] = outcome
+            elif outcome.stale_routes:
+                routes.stale(route)
+    return found
+
+
+def _routed(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> Iterator[WantedRange]:
+    """Those of partitions that have a leader."""
+    for each in wanted:
+        try:
+            routes.route(each.topic, each.partition, deadline)
+        except ReplicationError as error:
+            if not error.retriable:
+                raise
+        else:
+            yield each
+
+
 def range_at(routes: Routes, address: str, wanted: WantedRange, deadline: Deadline) -> FoundRange:
     """The range as the replica at this address describes it. Raises the error if it cannot."""
     (found,) = ranges_at(routes, address, [wanted], deadline)

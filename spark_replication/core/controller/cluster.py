@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from spark_replication.config import LOSSLESS, Settings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
@@ -24,6 +25,7 @@ from spark_replication.core.law.states import PARTITION, REPLICA, State, partiti
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
+from spark_replication.core.tables.sealing import NO_TABLE, Seal, Sealing, TableEnd
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
@@ -31,7 +33,9 @@ from spark_replication.model import (
     BrokerEpoch,
     BrokerId,
     ClusterSettings,
+    Epoch,
     How,
+    PartitionNumber,
     Registration,
     ReplicaOf,
     TopicConfig,
@@ -99,6 +103,8 @@ class ClusterState:
         self.new_replicas: set[tuple[TopicPartition, BrokerId]] = set()
         #: The unclean recoveries under way.
         self.recoveries: dict[TopicPartition, UncleanRecovery] = {}
+        #: The seals that were asked for, of partitions that wait for their table (TB5).
+        self.seals: dict[TopicPartition, Seal] = {}
         #: How leaders were chosen (L3), by whomever, in the elections that this controller has heard of.
         self.elections: Counter[How] = Counter()
         #: Likewise, the changes by which somebody left an ISR.
@@ -158,6 +164,7 @@ class ClusterState:
             self.leaderless.discard(partition)
             self.reassigning.discard(partition)
             self.recoveries.pop(partition, None)
+            self.seals.pop(partition, None)
             for failed in self._failed.values():
                 failed.pop(partition, None)
         for number, replicas in stored.state.partitions.items():
@@ -221,6 +228,7 @@ class ClusterState:
         if after == "online":
             self.leaderless.discard(partition)
             self.recoveries.pop(partition, None)
+            self.seals.pop(partition, None)
         elif not self.unreadable.hides(partition):
             self.leaderless.add(partition)
         return True
@@ -230,6 +238,7 @@ class ClusterState:
         self.partitions.pop(partition, None)
         self.leaderless.discard(partition)
         self.recoveries.pop(partition, None)
+        self.seals.pop(partition, None)
 
     def apply_gone(self, partition: TopicPartition) -> bool:
         """Apply that somebody else has removed a leaderAndISR. False if that is known, or the partition is going."""
@@ -330,6 +339,26 @@ class ClusterState:
                 self.recoveries.pop(partition, None)
             else:
                 self.recoveries[partition] = found
+
+    def apply_asked_seals(self, seals: Mapping[TopicPartition, Epoch]) -> None:
+        for partition, epoch in seals.items():
+            known = self.seals.get(partition)
+            why = known.why if known is not None and known.epoch == epoch else ""
+            self.seals[partition] = Seal(epoch=epoch, asked_ms=self.now_ms, why=why)
+
+    def apply_sealed(self, topic: str, told: Mapping[PartitionNumber, TableEnd]) -> tuple[TopicPartition, ...]:
+        """Apply what a table has said. Returns the partitions that have waited for that."""
+        waited = {TopicPartition(topic, number): end for number, end in sorted(told.items())}
+        known = {partition: end for partition, end in waited.items() if partition in self.seals}
+        self.seals.update({partition: replace(self.seals[partition], told=end) for partition, end in known.items()})
+        return tuple(known)
+
+    def apply_unsealed(self, topic: str, failed: Iterable[PartitionNumber], why: str) -> None:
+        """Apply why a table could not be sealed. It is asked again."""
+        for number in failed:
+            partition = TopicPartition(topic, number)
+            if partition in self.seals:
+                self.seals[partition] = replace(self.seals[partition], why=why)
 
     # What is known
 
@@ -473,6 +502,11 @@ class ClusterState:
 
     def policy_of(self, topic: str) -> Policy:
         return Policy.of(self.settings_of(topic), recovery_enabled=self.settings.unclean_recovery_enabled)
+
+    def sealing_of(self, partition: TopicPartition) -> Sealing:
+        if not self.settings_of(partition.topic).table:
+            return NO_TABLE
+        return Sealing(has_table=True, known=self.seals.get(partition))
 
     def all_partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """The partitions of every assignment, or of one topic's, with or without a leaderAndISR; sorted."""

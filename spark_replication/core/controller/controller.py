@@ -14,6 +14,7 @@ the sources:
 | BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch reports it        |
 | LogsAhead              |                         | an epoch above those logs (Z2)     | Recover                     |
 | LogInfoRead            |                         |                                    | Recover                     |
+| TableAnswered          |                         | who waited for it; a later epoch   | Recover (TB5)               |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
 | Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover, Advance            |
@@ -38,6 +39,7 @@ from spark_replication.core.controller.events import (
     LogInfoRead,
     LogsAhead,
     Requested,
+    TableAnswered,
     Ticked,
     TookOver,
 )
@@ -60,6 +62,7 @@ from spark_replication.core.controller.plan import (
 )
 from spark_replication.core.controller.requests import plan_request, unreadable_of
 from spark_replication.core.controller.settling import (
+    SEAL_RETRY_MS,
     advance,
     goes_on,
     is_settled_here,
@@ -78,6 +81,7 @@ from spark_replication.core.law.writes import (
     RequestRemoval,
     TopicRemoval,
 )
+from spark_replication.core.tables.sealing import is_due
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
@@ -97,8 +101,8 @@ def decide(cluster: ClusterState, cause: Cause) -> Decision:
             return _reconsidered(cluster, partitions)
         case Requested():
             return _requested(cluster, cause)
-        case BrokerDeathReported():
-            return _died(cluster, cause)
+        case BrokerDeathReported() | TableAnswered():
+            return _died(cluster, cause) if isinstance(cause, BrokerDeathReported) else _table_answered(cluster, cause)
         case LogsAhead() | LogInfoRead():
             return _logs_ahead(cluster, cause) if isinstance(cause, LogsAhead) else _log_info(cluster, cause)
         case Ticked(since_ms=since_ms):
@@ -133,8 +137,9 @@ def _requested(cluster: ClusterState, cause: Requested) -> Decision:
     if hidden is not None:
         return Decision(reply=Reply(hidden))  # a request about what cannot be read waits below /admin until it can be
     planned = plan_request(cluster, cause.asked)
-    if cause.path is None or isinstance(cause.asked, Reassign):
-        return planned  # a reassignment's request stays until that is complete: Advance finds out
+    if cause.path is None or isinstance(cause.asked, Reassign) or planned.reply.waits:
+        # A reassignment's request stays until that is complete: Advance finds out. What waits is requested again.
+        return planned
     return replace(planned, then=(*planned.then, Dismiss(cause.path)))
 
 
@@ -265,6 +270,22 @@ def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Decision:
     return Decision(recoveries=recoveries, steps=raised.steps, then=(*recovers, *raised.then))
 
 
+def _table_answered(cluster: ClusterState, cause: TableAnswered) -> Decision:
+    """Elect who has waited for the table. One that names a later epoch shows that ZooKeeper is as of an earlier time
+    (Z2): the partition goes on above that."""
+    waited = tuple(TopicPartition(cause.topic, number) for number in sorted(cause.told))
+    raised: list[PartitionWrite] = []
+    for partition in waited:
+        stored, ahead = cluster.partitions.get(partition), cluster.sealing_of(partition).ahead
+        is_led = stored is not None and stored.state.leader is not None and cluster.assigned(partition)
+        if stored is not None and not is_led and ahead is not None:
+            after = replace(stored.state, leader_epoch=max(stored.state.leader_epoch, ahead))
+            raised.append(write_of(cluster, partition, stored, after))
+    writes = {write.partition: write for write in (*settle(cluster, waited), *raised)}
+    here = tuple(partition for partition in waited if is_settled_here(cluster, partition))
+    return Decision(steps=_alone(writes.values()), then=_then(cluster, here))
+
+
 def _ticked(cluster: ClusterState, since_ms: int) -> Decision:
     timeout_ms = cluster.settings.unclean_recovery_timeout_ms
     due = tuple(
@@ -272,7 +293,12 @@ def _ticked(cluster: ClusterState, since_ms: int) -> Decision:
         for partition, known in sorted(cluster.recoveries.items())
         if unclean_recovery.is_over(known, cluster.now_ms, timeout_ms)
     )
-    then: tuple[Cause, ...] = (Recover(due),) if due else ()
+    unsealed = tuple(
+        partition
+        for partition, seal in sorted(cluster.seals.items())
+        if is_due(seal, seal.epoch, cluster.now_ms, SEAL_RETRY_MS) and partition in cluster.leaderless
+    )
+    then: tuple[Cause, ...] = (Recover((*due, *unsealed)),) if due or unsealed else ()
     if cluster.to_be_tried_again(since_ms):
         then = (*then, Elect())
     interval_ms = cluster.settings.leader_imbalance_check_interval_ms

@@ -17,7 +17,7 @@ from spark_replication.errors import UnknownTopicOrPartition
 from spark_replication.messages.actions import Sees
 from spark_replication.messages.descriptions import Awaited, DescribeTopics, Metadata, TopicMetadata, TopicPage
 from spark_replication.messages.observing import SettingInForce
-from spark_replication.model import shortened
+from spark_replication.model import TopicPartition, shortened
 
 REASONS_MAX = 100
 # What changes in ClusterState though nothing that is described does: the time, and what is remembered of the rest.
@@ -60,7 +60,7 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
         config=topic.config,
         partitions=tuple(cluster.command(p) for p in partitions if p in cluster.partitions),
         waiting={
-            p.partition: Awaited(reason=awaited.reason, required=awaited.required)
+            p.partition: Awaited(reason=awaited.reason, required=awaited.required, why=_why(cluster, p))
             for p in partitions
             if p in cluster.leaderless and (awaited := waiting(cluster, p)) is not None
         },
@@ -68,6 +68,11 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
         damaged={p.partition: on for p in in_trouble if (on := cluster.damaged_on(p))},
         hidden=tuple(p.partition for p in cluster.unreadable.partitions_of(name) if p not in cluster.partitions),
     )
+
+
+def _why(cluster: ClusterState, partition: TopicPartition) -> str:
+    seal = cluster.seals.get(partition)
+    return "" if seal is None else seal.why
 
 
 def settings_in_force(

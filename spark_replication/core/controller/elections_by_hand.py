@@ -14,22 +14,24 @@ from typing import assert_never
 
 from spark_replication.config import RecoveryStrategy
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Decision, Recover, Step
-from spark_replication.core.controller.settling import began, goes_on, is_settled_here, write_of
+from spark_replication.core.controller.plan import Decision, Recover, Reply, Step
+from spark_replication.core.controller.settling import began, due_seal, goes_on, is_settled_here, write_of
 from spark_replication.core.law import election
 from spark_replication.core.law.election import Elected
-from spark_replication.core.law.partition_change import elected, without_void
+from spark_replication.core.law.partition_change import elected, waits_for_table, without_void
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition
+from spark_replication.core.tables.sealing import NO_TABLE
 from spark_replication.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     InvalidReplicaAssignment,
     InvalidRequest,
     PreferredLeaderNotAvailable,
+    TableNotSealed,
 )
 from spark_replication.messages.descriptions import TOPICS_A_REQUEST_MAX
 from spark_replication.messages.requests import ElectLeaders
-from spark_replication.model import TopicPartition
+from spark_replication.model import Epoch, TopicPartition
 
 
 def check_topics(names: Collection[str]) -> None:
@@ -56,22 +58,43 @@ def elect_by_hand(
         )
     match asked.kind:
         case "longest_log_proactive":
-            return _ask_logs(cluster, partition, stored, "proactive")
+            return _ask_logs(cluster, partition, stored, asked, "proactive")
         case "longest_log_balanced":
-            return _ask_logs(cluster, partition, stored, "balanced")
+            return _ask_logs(cluster, partition, stored, asked, "balanced")
         case "designation":
-            return _elect_as(cluster, partition, stored, _designated(cluster, partition, stored, asked))
+            return _elect_as(cluster, partition, stored, _designated(cluster, partition, stored, asked), asked)
         case "unclean":
-            return _elect_as(cluster, partition, stored, _any_live(cluster, partition, stored))
+            return _elect_as(cluster, partition, stored, _any_live(cluster, partition, stored), asked)
         case _:
             assert_never(asked.kind)
 
 
-def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Decision:
+def _elect_as(
+    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected, asked: ElectLeaders
+) -> Decision:
     brokers = cluster.brokers_of(partition)
     members = without_void(stored.state, brokers)
-    after = elected(members, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
+    epoch = stored.state.leader_epoch
+    sealing = NO_TABLE if asked.without_table else cluster.sealing_of(partition)
+    if waits_for_table(members, epoch, outcome, sealing):
+        return unsealed(cluster, partition, epoch + 1, str(partition))
+    after = elected(members, epoch, outcome, brokers, sealing, now_ms=cluster.now_ms)
     return _decided(cluster, write_of(cluster, partition, stored, after))
+
+
+def unsealed(
+    cluster: ClusterState, partition: TopicPartition, epoch: Epoch, name: str, others: Decision | None = None
+) -> Decision:
+    """Refuse for now the part `name` of a request, before which the partition's table must be sealed; and ask for that,
+    beside what is asked for `others` (TB5)."""
+    known = cluster.seals.get(partition)
+    trouble = f": {known.why}" if known is not None and known.why else ""
+    error = TableNotSealed(
+        f"the table of {partition.topic} is being sealed at leader epoch {epoch} of {partition}, so that no offset "
+        f"that it has is given again{trouble}: ask again in a moment"
+    )
+    asked = {} if others is None else others.seals
+    return Decision(seals={**asked, **due_seal(cluster, partition, epoch)}, reply=Reply(errors={name: error}))
 
 
 def _decided(cluster: ClusterState, write: PartitionWrite) -> Decision:
@@ -114,7 +137,7 @@ def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> Partit
     if stored is None or stored.state.leader == preferred or preferred not in stored.state.isr & brokers.electable:
         return None
     outcome = Elected(preferred, "isr")
-    after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
+    after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, NO_TABLE, now_ms=cluster.now_ms)
     return write_of(cluster, partition, stored, after)
 
 
@@ -145,7 +168,11 @@ def _designated(
 
 
 def _ask_logs(
-    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, strategy: RecoveryStrategy
+    cluster: ClusterState,
+    partition: TopicPartition,
+    stored: StoredPartition,
+    asked: ElectLeaders,
+    strategy: RecoveryStrategy,
 ) -> Decision:
     replicas, electable = cluster.replicas(partition), cluster.brokers_of(partition).electable
     policy = election.Policy(strategy=strategy)
@@ -158,5 +185,5 @@ def _ask_logs(
         )
     if not electable.intersection(replicas):
         raise EligibleLeadersNotAvailable(f"no replica of {partition} is alive: start one of {list(replicas)}")
-    begun = began(stored.state, wanted.required, by_hand=True)
+    begun = began(stored.state, wanted.required, by_hand=True, without_table=asked.without_table)
     return Decision(recoveries={partition: begun}, then=(Recover((partition,)),))

@@ -8,10 +8,11 @@ import msgspec
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
+from spark_replication.core.tables.sealing import TableEnd
 from spark_replication.messages.commands import BrokerNotes, ReplicaLogInfos
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.messages.requests import Request
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerEpoch, BrokerId, PartitionNumber, Registration, ReplicaOf, TopicPartition
 
 
 class TookOver(msgspec.Struct, frozen=True):
@@ -98,6 +99,19 @@ class LogInfoRead(msgspec.Struct, frozen=True):
     answer: ReplicaLogInfos
 
 
+class TableAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of a topic was sealed, or could not be (TB5)."""
+
+    topic: str
+    topic_id: str
+    #: What the table says of the partitions that it was asked about; empty if it could not be sealed.
+    told: Mapping[PartitionNumber, TableEnd] = {}
+    #: Of which partitions it could not be sealed.
+    failed: tuple[PartitionNumber, ...] = ()
+    #: Why not.
+    why: str = ""
+
+
 class Requested(msgspec.Struct, frozen=True, kw_only=True):
     """A request came: by RPC, by a node below /admin, or from the controller itself."""
 
@@ -128,5 +142,6 @@ Event = (
     | LogsAhead
     | LogInfoRead
     | Requested
+    | TableAnswered
     | Ticked
 )

@@ -18,6 +18,7 @@ from spark_replication.core.controller.events import (
     ReplicasDamaged,
     ReplicasFailed,
     Requested,
+    TableAnswered,
     Ticked,
     TookOver,
 )
@@ -62,16 +63,8 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
             kind, is_fact = "request", True
         case BrokerDeathReported(broker=broker):
             kind, words, is_fact = "report", f"the process of broker {broker} was seen to end", True
-        case ReplicasFailed(broker=broker, replicas=replicas):
-            words = f"the disk of broker {broker} cannot keep {_some(str(each.partition) for each in replicas)}"
-            kind, is_fact = "disk", True
-        case ReplicasDamaged(broker=broker, replicas=replicas):
-            words = f"broker {broker} told of its disk, and {_some(str(each.partition) for each in replicas)}"
-            kind = "damage"
-        case LogsAhead(broker=broker, last_epochs=last_epochs):
-            ahead = (f"{each.partition} (epoch {last})" for each, last in last_epochs.items())
-            words = f"broker {broker} has logs from after the time that ZooKeeper is as of: {_some(ahead)}"
-            kind, is_fact = "ahead", True
+        case ReplicasFailed() | ReplicasDamaged() | LogsAhead() | TableAnswered():
+            kind, words, is_fact = _of_storage(event)
         case BrokersRead():
             kind, words = "brokers", _moved(cause) if isinstance(cause, BrokersMoved) else "brokers were read"
         case PartitionsRead():
@@ -85,6 +78,25 @@ def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
         case _:  # BrokerNoted, too, from which nothing follows
             kind, words = "again", "the controller went on with what it had begun"
     return Origin(name, kind, words, is_fact=is_fact)
+
+
+def _of_storage(event: ReplicasFailed | ReplicasDamaged | LogsAhead | TableAnswered) -> tuple[str, str, bool]:
+    match event:
+        case ReplicasFailed(broker=broker, replicas=replicas):
+            words = f"the disk of broker {broker} cannot keep {_some(str(each.partition) for each in replicas)}"
+            return "disk", words, True
+        case ReplicasDamaged(broker=broker, replicas=replicas):
+            words = f"broker {broker} told of its disk, and {_some(str(each.partition) for each in replicas)}"
+            return "damage", words, False
+        case LogsAhead(broker=broker, last_epochs=last_epochs):
+            ahead = (f"{each.partition} (epoch {last})" for each, last in last_epochs.items())
+            words = f"broker {broker} has logs from after the time that ZooKeeper is as of: {_some(ahead)}"
+            return "ahead", words, True
+        case TableAnswered(topic=topic, told=told, why=why):
+            said = f"was sealed for partitions {_some(map(str, told))}" if told else f"could not be sealed: {why}"
+            return "table", f"the table of {topic} {said}", True
+        case _:
+            assert_never(event)
 
 
 def in_words(asked: Request) -> str:

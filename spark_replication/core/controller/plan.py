@@ -11,14 +11,15 @@ from spark_replication.core.controller.events import (
     LogInfoRead,
     LogsAhead,
     Requested,
+    TableAnswered,
     Ticked,
     TookOver,
 )
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Group
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, TableNotSealed
 from spark_replication.messages.commands import StopPartition
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, Epoch, TopicPartition
 
 NOBODY: frozenset[BrokerId] = frozenset()
 
@@ -84,7 +85,15 @@ class Dismiss(msgspec.Struct, frozen=True):
 # These follow from what happened, and are carried out before anything newer.
 FollowUp = Elect | Reconsider | Recover | Advance | Resume | DeletePartitions | Dismiss
 Happened = (
-    TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogsAhead | LogInfoRead | Ticked
+    TookOver
+    | BrokersMoved
+    | PartitionsChanged
+    | Requested
+    | BrokerDeathReported
+    | LogsAhead
+    | LogInfoRead
+    | TableAnswered
+    | Ticked
 )
 Cause = Happened | FollowUp
 
@@ -112,6 +121,11 @@ class Reply(msgspec.Struct, frozen=True):
     #: Why parts of it (`orders-3`, or a topic) were refused.
     errors: Mapping[str, ReplicationError] = {}
 
+    @property
+    def waits(self) -> bool:
+        """Whether a part of it can be done once a table is sealed."""
+        return any(isinstance(error, TableNotSealed) for error in self.errors.values())
+
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
@@ -120,6 +134,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: Mapping[TopicPartition, UncleanRecovery | None] = {}
     #: The brokers that are asked for their logs, and of which partitions.
     asks: Mapping[BrokerId, tuple[TopicPartition, ...]] = {}
+    #: The partitions whose table is to be sealed, and the leader epoch that the seal names (TB5).
+    seals: Mapping[TopicPartition, Epoch] = {}
     #: What follows at once, in this order.
     then: tuple[Cause, ...] = ()
     #: The answer to a request, once all of that is done.

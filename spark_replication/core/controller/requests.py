@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic, set_quota
-from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
+from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand, unsealed
 from spark_replication.core.controller.plan import Advance, Cause, Decision, DeletePartitions, Elect, Reply, Step
 from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
 from spark_replication.core.controller.topics import (
@@ -65,7 +65,7 @@ from spark_replication.messages.requests import (
     SetQuota,
     WidenTopic,
 )
-from spark_replication.model import ABSENT, BrokerId, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.model import ABSENT, BrokerId, Epoch, TopicConfig, TopicPartition, TopicState, encode
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
@@ -202,6 +202,7 @@ def _each(names: Iterable[str], plan_one: Callable[[str], Decision]) -> Decision
     steps: list[Step] = []
     then: list[Cause] = []
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
+    seals: dict[TopicPartition, Epoch] = {}
     errors: dict[str, ReplicationError] = {}
     for name in dict.fromkeys(names):
         try:
@@ -212,7 +213,11 @@ def _each(names: Iterable[str], plan_one: Callable[[str], Decision]) -> Decision
             steps.extend(replace(step, names=(name,)) for step in one.steps)
             then.extend(one.then)
             recoveries.update(one.recoveries)
-    return Decision(steps=tuple(steps), then=tuple(then), recoveries=recoveries, reply=Reply(errors=errors))
+            seals.update(one.seals)
+            errors.update(one.reply.errors)
+    return Decision(
+        steps=tuple(steps), then=tuple(then), recoveries=recoveries, seals=seals, reply=Reply(errors=errors)
+    )
 
 
 def partition_named(cluster: ClusterState, name: str) -> TopicPartition:
@@ -288,17 +293,22 @@ def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Decision:
     known = cluster.topics[topic]
     state = replace(known.state, partitions={**known.state.partitions, **replicas})
     writes: list[PartitionWrite] = []
+    waits: Decision | None = None
     for number, assigned in replicas.items():
         partition = TopicPartition(topic, number)
         if cluster.unreadable.hides(partition):
             raise unreadable_partition(partition)
         tombstone = cluster.partitions.get(partition)
-        if tombstone is not None:
+        if tombstone is not None and cluster.sealing_of(partition).is_needed(tombstone.state.leader_epoch + 1):
+            waits = unsealed(cluster, partition, tombstone.state.leader_epoch + 1, topic, waits)
+        elif tombstone is not None and waits is None:
             # In the same multi(): else the partition would be assigned with the state of the removed one, and served.
             write = creating_write(cluster, partition, assigned, tombstone)
             if write is None:
                 raise InvalidReplicaAssignment(f"no broker of {partition} can keep it: {list(assigned)}")
             writes.append(write)
+    if waits is not None:
+        return waits
     step = Step((TopicWrite(topic=topic, state=state, version=known.version), *writes))
     return Decision(steps=(step,), then=(Elect(topic),))
 

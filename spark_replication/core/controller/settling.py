@@ -21,15 +21,19 @@ from spark_replication.core.law.partition_change import (
     narrowed,
     restored,
     settled,
+    waits_for_table,
     without_void,
 )
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
+from spark_replication.core.tables.sealing import NO_TABLE, is_due
 from spark_replication.messages.commands import StopPartition
-from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
+from spark_replication.model import BrokerId, Epoch, PartitionState, TopicPartition, TopicState
 
 # Reassignments of one topic that complete in one multi(): its assignment and so many leaderAndISRs.
 COMPLETED_TOGETHER_MAX = 200
+# A table that has not answered for so long is asked again.
+SEAL_RETRY_MS = 5_000
 
 
 def settle(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> list[PartitionWrite]:
@@ -57,6 +61,7 @@ def settling_write(cluster: ClusterState, partition: TopicPartition) -> Partitio
         cluster.policy_of(partition.topic),
         min_isr=min_isr_of(cluster, partition),
         now_ms=cluster.now_ms,
+        sealing=cluster.sealing_of(partition),
     ).state
     return None if after == stored.state else write_of(cluster, partition, stored, after)
 
@@ -89,6 +94,7 @@ def creating_write(
         min_insync_replicas=cluster.settings_of(partition.topic).min_insync_replicas,
         controller_epoch=cluster.controller_epoch,
         tombstone=None if tombstone is None else tombstone.state,
+        sealing=cluster.sealing_of(partition),
     )
     if state is None:
         return None
@@ -132,17 +138,23 @@ def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
     if stored is None or stored.state.leader is not None:
         return None
     if partition in cluster.recoveries:
-        return Waiting("log_info", cluster.recoveries[partition].required)
+        is_chosen = partition in cluster.seals and cluster.seals[partition].told is None
+        return Waiting("table") if is_chosen else Waiting("log_info", cluster.recoveries[partition].required)
     electable = cluster.brokers_of(partition).electable
     outcome = elect(cluster.replicas(partition), stored.state, electable, cluster.policy_of(partition.topic))
-    return None if isinstance(outcome, Elected) else outcome
+    if not isinstance(outcome, Elected):
+        return outcome
+    sealing, state = cluster.sealing_of(partition), stored.state
+    return Waiting("table") if waits_for_table(state, state.leader_epoch, outcome, sealing) else None
 
 
 def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
-    """Recover these partitions: ask replicas that were not asked yet, and elect where enough have answered."""
+    """Recover these partitions: ask replicas that were not asked yet, and elect where enough have answered. A table is
+    sealed before anybody is elected whom it might not know."""
     steps: list[Step] = []
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     asks: dict[BrokerId, list[TopicPartition]] = {}
+    seals: dict[TopicPartition, Epoch] = {}
     now_ms, timeout_ms = cluster.now_ms, cluster.settings.unclean_recovery_timeout_ms
     most_ms = timeout_ms + cluster.settings.disk_retry_ms
     for partition in partitions:
@@ -152,6 +164,7 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         under_way = _recovery(cluster, partition, stored.state)
         if under_way is None:
             recoveries[partition] = None
+            seals.update(_seal_of_elected(cluster, partition, stored.state))
             continue
         replicas, brokers = cluster.replicas(partition), cluster.brokers_of(partition)
         under_way = unclean_recovery.timed(under_way, replicas, brokers)
@@ -161,7 +174,12 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         ):
             known = without_void(stored.state, brokers)
             outcome = unclean_recovery.elected(under_way, found, known, replicas, brokers)
-            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=now_ms)
+            sealing = NO_TABLE if under_way.without_table else cluster.sealing_of(partition)
+            if waits_for_table(stored.state, stored.state.leader_epoch, outcome, sealing):
+                seals.update(due_seal(cluster, partition, stored.state.leader_epoch + 1))
+                recoveries[partition] = under_way
+                continue
+            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, sealing, now_ms=now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
             continue
         asked = unclean_recovery.to_ask(under_way, replicas, brokers, now_ms=now_ms, timeout_ms=timeout_ms)
@@ -173,8 +191,24 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         steps=tuple(steps),
         recoveries=recoveries,
         asks={broker: tuple(partitions) for broker, partitions in sorted(asks.items())},
+        seals=seals,
         then=goes_on(cluster, chosen),
     )
+
+
+def _seal_of_elected(
+    cluster: ClusterState, partition: TopicPartition, state: PartitionState
+) -> dict[TopicPartition, Epoch]:
+    """The seal to ask for if a leader from outside would be elected but for the table."""
+    found = waiting(cluster, partition)
+    is_chosen = found is not None and found.reason == "table"
+    return due_seal(cluster, partition, state.leader_epoch + 1) if is_chosen else {}
+
+
+def due_seal(cluster: ClusterState, partition: TopicPartition, epoch: Epoch) -> dict[TopicPartition, Epoch]:
+    """The seal to ask for, if it is time."""
+    is_asked = is_due(cluster.seals.get(partition), epoch, cluster.now_ms, SEAL_RETRY_MS)
+    return {partition: epoch} if is_asked else {}
 
 
 def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> UncleanRecovery | None:
@@ -191,8 +225,12 @@ def _recovery(cluster: ClusterState, partition: TopicPartition, state: Partition
     return began(state, outcome.required) if known is None else replace(known, required=outcome.required)
 
 
-def began(state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool = False) -> UncleanRecovery:
-    return UncleanRecovery(leader_epoch=state.leader_epoch, required=required, by_hand=by_hand)
+def began(
+    state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool = False, without_table: bool = False
+) -> UncleanRecovery:
+    return UncleanRecovery(
+        leader_epoch=state.leader_epoch, required=required, by_hand=by_hand, without_table=without_table
+    )
 
 
 # Reassignments (A1)
@@ -217,7 +255,8 @@ def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tupl
         step = reassignment.next_step(topic, partition.partition, stored.state, brokers)
         if isinstance(step, Lead):
             outcome = Elected(step.leader, "isr")
-            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers, now_ms=cluster.now_ms)
+            epoch = stored.state.leader_epoch
+            after = elected(stored.state, epoch, outcome, brokers, NO_TABLE, now_ms=cluster.now_ms)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
         elif isinstance(step, CompleteMove):
             completing.setdefault(partition.topic, {})[partition] = step

@@ -10,6 +10,8 @@
 |                           |   the last known are live   |                                        |
 |                           | manual: wait for a person   |                                        |
 
+Where the topic has a table, whoever is elected from outside ISR and ELR waits until that is sealed, `table` (TB5).
+
 A live replica is registered and not shutting down. Nothing here changes a state: partition_change does, with the
 result. unclean_recovery decides whom to ask, and which answer wins.
 """
@@ -24,7 +26,7 @@ import msgspec
 from spark_replication.config import RecoveryStrategy, TopicSettings
 from spark_replication.model import BrokerId, Count, How, Offset, PartitionState
 
-Reason = Literal["fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"]
+Reason = Literal["fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info", "table"]
 NOBODY: frozenset[BrokerId] = frozenset()
 
 

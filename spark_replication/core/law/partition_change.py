@@ -14,7 +14,7 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | the leader goes, another   | as above        | as above                                     | + 1          |
 | the leader goes, none      | may be empty    | as above; last_known_leader = the old leader | + 1          |
 | elected from the ELR       | + it            | − it; last_known_leader cleared              | + 1          |
-| elected from outside       | only it         | cleared; recovering and loss are set         | + 1          |
+| elected from outside       | only it         | cleared; recovering, loss, start_at are set  | + 1          |
 | a person acknowledges loss | same            | same; loss is cleared                        | same         |
 | replicas are added         | same            | same; of what somebody removed: + all of them | same        |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
@@ -33,7 +33,8 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, is_restored, within
-from spark_replication.model import UNCLEAN, BrokerId, PartitionState, PossibleLoss
+from spark_replication.core.tables.sealing import Sealing
+from spark_replication.model import UNCLEAN, BrokerId, Offset, PartitionState, PossibleLoss
 
 #: So many elections lie at most between the epochs that logs report and one that nobody has reported, since it is on a
 #: broker that is down: two leaders of one epoch would make logs part unseen (Z2).
@@ -94,6 +95,7 @@ def settled(
     *,
     min_isr: int,
     now_ms: int,
+    sealing: Sealing,
 ) -> Settled:
     """Settle a partition: members that are dead, void or shutting down leave the ISR, and a leaderless partition gets a
     leader, or waits.
@@ -109,13 +111,17 @@ def settled(
         return Settled(after, None)
     leader = before.leader
     if leader is not None and leader in brokers.live and leader not in void:
-        return Settled(_moved_away(replicas, before, after, staying | {leader}, brokers, void, now_ms=now_ms), None)
+        staying |= {leader}
+        moved = _moved_away(replicas, before, after, staying, brokers, void, now_ms=now_ms, sealing=sealing)
+        return Settled(moved, None)
     # Set last_known_leader before electing: otherwise this pass could wait and the next pass elect, and settled()
     # would not be idempotent.
     led = after if leader is None else replace(after, last_known_leader=leader)
     outcome = elect(replicas, led, brokers.electable, policy)
+    if isinstance(outcome, Elected) and waits_for_table(led, before.leader_epoch, outcome, sealing):
+        outcome = Waiting("table")
     if isinstance(outcome, Elected):
-        return Settled(elected(led, before.leader_epoch, outcome, brokers, now_ms=now_ms), outcome)
+        return Settled(elected(led, before.leader_epoch, outcome, brokers, sealing, now_ms=now_ms), outcome)
     return Settled(led if leader is None else replace(led, leader_epoch=before.leader_epoch + 1), outcome)
 
 
@@ -128,25 +134,34 @@ def _moved_away(
     void: frozenset[BrokerId],
     *,
     now_ms: int,
+    sealing: Sealing,
 ) -> PartitionState:
     """The state when the leader is shutting down: another member that holds everything leads, else it leads on (L2)."""
     outcome = within(replicas, after, brokers.electable)
     if outcome is not None:
-        return elected(after, before.leader_epoch, outcome, brokers, now_ms=now_ms)
+        return elected(after, before.leader_epoch, outcome, brokers, sealing, now_ms=now_ms)
     state = with_min_isr(before, after.min_isr)
     return with_isr(state, staying, joined={}, void=void) if staying != state.isr or void else state
 
 
+def waits_for_table(state: PartitionState, leader_epoch: int, outcome: Elected, sealing: Sealing) -> bool:
+    """Whether the leader that may be elected, one epoch above `leader_epoch`, comes from outside ISR and ELR, and the
+    table must be sealed before that (TB5)."""
+    return outcome.leader not in state.members and sealing.is_needed(leader_epoch + 1)
+
+
 def elected(
-    state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers, *, now_ms: int
+    state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers, sealing: Sealing, *, now_ms: int
 ) -> PartitionState:
-    """The state that the elected leader leads, one epoch above `leader_epoch`.
+    """The state that the elected leader leads, one epoch above `leader_epoch`. It does not wait for the table.
 
     A leader from outside ISR and ELR is alone in the ISR, since nobody else is known to hold what it holds, and
-    `recovering` is set (L4). The election is added to `loss`, which stays until a person acknowledges it (D2).
+    `recovering` is set (L4). Its log begins where the table ends, or above that (TB5). The election is added to `loss`,
+    which stays until a person acknowledges it (D2).
     """
     leader = outcome.leader
     if leader not in state.members:
+        start_at = sealing.start_at(leader_epoch + 1)
         state = replace(
             state,
             isr=frozenset({leader}),
@@ -154,11 +169,22 @@ def elected(
             last_known_elr=NOBODY,
             epochs={leader: brokers.epochs[leader]},
             recovering=True,
-            loss=_with_loss(state.loss, leader_epoch + 1, outcome, now_ms),
+            loss=_with_loss(state.loss, leader_epoch + 1, _with_table(outcome, start_at), now_ms),
+            start_at=_raised(state.start_at, start_at),
         )
     elif leader not in state.isr:
         state = with_isr(state, state.isr | {leader}, joined={})
     return replace(state, leader=leader, leader_epoch=leader_epoch + 1, last_known_leader=None, elected=outcome.how)
+
+
+def _with_table(outcome: Elected, start_at: Offset) -> Elected:
+    """What the table has is not lost, whatever the leader lacks."""
+    return replace(outcome, complete_below=max(outcome.complete_below or 0, start_at)) if start_at else outcome
+
+
+def _raised(start_at: Offset | msgspec.UnsetType, to: Offset) -> Offset | msgspec.UnsetType:
+    known = 0 if isinstance(start_at, msgspec.UnsetType) else start_at
+    return max(known, to) or msgspec.UNSET
 
 
 def _with_loss(
@@ -258,11 +284,13 @@ def created(
     *,
     min_insync_replicas: int,
     controller_epoch: int,
-    tombstone: PartitionState | None = None,
+    tombstone: PartitionState | None,
+    sealing: Sealing,
 ) -> PartitionState | None:
     """A new partition, led by its first live replica and with every live one in sync. None if no replica lives.
 
-    Both epochs are 0, or go on from the tombstone of the removed partition (E4).
+    Both epochs are 0, or go on from the tombstone of the removed partition (E4). So do the offsets that its table has:
+    it does not wait for that to be sealed (TB5).
     """
     live = [replica for replica in replicas if replica in brokers.electable]
     if not live:
@@ -272,6 +300,7 @@ def created(
         leader=live[0],
         leader_epoch=epoch,
         created=epoch,
+        start_at=msgspec.UNSET if tombstone is None else _raised(tombstone.start_at, sealing.start_at(epoch)),
         isr=frozenset(live),
         min_isr=effective_min_isr(min_insync_replicas, len(replicas)),
         epochs={replica: brokers.epochs[replica] for replica in sorted(live)},

@@ -45,6 +45,8 @@ class UncleanRecovery(msgspec.Struct, frozen=True, kw_only=True):
     asked_ms: int = 0
     #: Whether a person asked for it: then it goes on whatever the strategy says.
     by_hand: bool = False
+    #: Whether that person said that it is not to wait for the topic's table (TB5).
+    without_table: bool = False
     #: The broker epochs of those who were asked.
     asked: Mapping[BrokerId, int] = {}
     answers: Mapping[BrokerId, LogEnd] = {}

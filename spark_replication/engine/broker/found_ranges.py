@@ -34,6 +34,7 @@ def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
         topic=wanted.topic,
         partition=wanted.partition,
         topic_id=replica.topic_id,
+        leader_epoch=replica.led_epoch,
         log_start=log.log_start,
         high_watermark=served,
         start=start,

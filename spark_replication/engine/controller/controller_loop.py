@@ -28,6 +28,7 @@ from spark_replication.core.controller.events import (
     ReplicasDamaged,
     ReplicasFailed,
     Requested,
+    TableAnswered,
     Ticked,
     TookOver,
 )
@@ -73,8 +74,8 @@ from spark_replication.errors import (
     TopicAlreadyExists,
 )
 from spark_replication.messages.requests import CreateTopic, DeleteTopic, Reassign
-from spark_replication.model import TopicPartition, TopicState
-from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed
+from spark_replication.model import BrokerId, Epoch, PartitionNumber, TopicPartition, TopicState
+from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed, TableSealer
 
 EVENTS_MAX = 100_000
 # How often a request is decided again because one of its writes was refused for another's.
@@ -120,6 +121,7 @@ class ControllerLoop:
         store: ControllerStore,
         sender: CommandSender,
         mirror: MirrorFeed,
+        sealer: TableSealer,
         answer: Answer,
         deposed: Callable[[], None],
         now_ms: int,
@@ -130,6 +132,7 @@ class ControllerLoop:
         self._store = store
         self._sender = sender
         self._mirror = mirror
+        self._sealer = sealer
         self._news = MirrorNews(self.cluster, mirror, loaded.zxid)
         self._origins = itertools.count(1)
         self._answer = answer
@@ -143,7 +146,8 @@ class ControllerLoop:
         self._over = False
         # Reassignments whose next step was refused for another write, or was to be stored together with one that was.
         self._held_up: dict[TopicPartition, None] = {}
-        # Requests below /admin that were refused for other writes ATTEMPTS_MAX times: each tick tries them once.
+        # Requests below /admin that were refused for other writes ATTEMPTS_MAX times, or wait for a table to be sealed:
+        # each tick tries them once.
         self._put_off: list[_Task] = []
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
@@ -220,29 +224,44 @@ class ControllerLoop:
                 self.cluster.apply_unreadable(unreadable)
                 newer = self._apply_newer(partitions)
                 return PartitionsChanged(newer) if newer else None
-            case ReplicasFailed(broker=broker, epoch=epoch, replicas=replicas):
-                registered = self.cluster.registered.get(broker)
-                failed = tuple(each.partition for each in replicas if self.cluster.has(each))
-                if registered is None or registered.epoch != epoch or not failed:
-                    return None
-                self.cluster.apply_failed(broker, failed)
-                return PartitionsChanged(failed)
-            case LogsAhead(broker=broker, epoch=epoch):
-                registered = self.cluster.registered.get(broker)
-                return event if registered is not None and registered.epoch == epoch else None
+            case ReplicasFailed() | LogsAhead():
+                return self._told_of_logs(event)
+            case TableAnswered():
+                return self._told_of_table(event)
             case Requested(asked=Reassign() as asked, path=str() as path):
                 self.cluster.apply_request(path, moving(asked))
                 return event
             case _:
                 return event
 
+    def _lives(self, broker: BrokerId, epoch: Epoch) -> bool:
+        registered = self.cluster.registered.get(broker)
+        return registered is not None and registered.epoch == epoch
+
+    def _told_of_logs(self, event: ReplicasFailed | LogsAhead) -> PartitionsChanged | LogsAhead | None:
+        if not self._lives(event.broker, event.epoch):
+            return None
+        if isinstance(event, LogsAhead):
+            return event
+        failed = tuple(each.partition for each in event.replicas if self.cluster.has(each))
+        self.cluster.apply_failed(event.broker, failed)
+        return PartitionsChanged(failed) if failed else None
+
+    def _told_of_table(self, event: TableAnswered) -> TableAnswered | None:
+        known = self.cluster.topics.get(event.topic)
+        if known is None or known.state.topic_id != event.topic_id:
+            return None
+        self.cluster.apply_unsealed(event.topic, event.failed, event.why)
+        waited = self.cluster.apply_sealed(event.topic, event.told)
+        told = {each.partition: event.told[each.partition] for each in waited}
+        return msgspec.structs.replace(event, told=told) if told else None
+
     def _note(self, event: NodesUnreadable | ReplicasDamaged | BrokerNoted) -> None:
         """Apply what is told to people, and decide nothing."""
         if isinstance(event, NodesUnreadable):
             self.cluster.apply_reasons(event.folder, event.reasons)
             return
-        registered = self.cluster.registered.get(event.broker)
-        if registered is None or registered.epoch != event.epoch:
+        if not self._lives(event.broker, event.epoch):
             return
         if isinstance(event, BrokerNoted):
             self.cluster.apply_noted(event.broker, event.notes)
@@ -296,6 +315,9 @@ class ControllerLoop:
         for broker, partitions in decided.asks.items():
             for question in ask(self.cluster, broker, partitions):
                 self._sender.send(broker, self.cluster.registered[broker], question)
+        self.cluster.apply_asked_seals(decided.seals)
+        for topic, epochs in _by_topic(decided.seals).items():
+            self._sealer.seal(topic, self.cluster.topics[topic].state.topic_id, epochs)
         self._report(cause, done)
         if (done.refused or done.unstorable) and isinstance(cause, Advance):
             # The newer state that refused it is queued behind this task: retrying now would be refused for ever. For
@@ -305,6 +327,8 @@ class ControllerLoop:
             decided = msgspec.structs.replace(decided, then=(Advance(stored),) if stored else ())
         if done.unstorable:
             decided = msgspec.structs.replace(decided, reply=_with(decided.reply, done.unstorable))
+        if isinstance(cause, Requested) and cause.path is not None and decided.reply.waits:
+            self._put_off.append(_Task(cause, origin=task.origin))
         if done.refused and isinstance(cause, Requested):
             self._ask_again(cause, decided, done, task)
         else:
@@ -494,6 +518,13 @@ def _with(reply: Reply, unstorable: Iterable[tuple[Step, ReplicationError]]) -> 
         errors.update(dict.fromkeys(step.names, error))
         whole = whole if step.names else error
     return Reply(whole, errors)
+
+
+def _by_topic(seals: Mapping[TopicPartition, Epoch]) -> dict[str, dict[PartitionNumber, Epoch]]:
+    found: dict[str, dict[PartitionNumber, Epoch]] = {}
+    for partition, epoch in sorted(seals.items()):
+        found.setdefault(partition.topic, {})[partition.partition] = epoch
+    return found
 
 
 def _is_marked(cause: Event | Cause, mark: DeleteTopic) -> bool:

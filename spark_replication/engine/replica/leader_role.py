@@ -23,11 +23,18 @@ from spark_replication.engine.replica.fetch_answers import answer_to, fetch_aske
 from spark_replication.engine.replica.follower_fetches import FollowerFetches
 from spark_replication.engine.replica.own_log import OwnLog
 from spark_replication.engine.replica.waiters import Acknowledge, Waiters
-from spark_replication.errors import NotLeader, Overloaded, ReplicationError, StorageFailed
+from spark_replication.errors import (
+    FencedLeaderEpoch,
+    NotLeader,
+    OffsetNotAvailable,
+    Overloaded,
+    ReplicationError,
+    StorageFailed,
+)
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import CopySize, FollowerLag
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, Epoch, Offset
 from spark_replication.ports import IsrStore, PreparedBatch, Records
 
 
@@ -58,11 +65,14 @@ class LeaderRole:
         self._copies = CopyProgress(own.log)
         self._unanswered = False  # the answer to an ISR change was lost: it is sent again
         self._retention_checked_ms = 0
+        #: Below it, the topic's table has every row. None before a writer has said so at this leader epoch.
+        self.table_end: Offset | None = None
         self._fetches.copying(leading.copying)
         self._own.progress.wake()
 
     def goes_on(self, leading: Leading) -> None:
         """Lead on at a later leader epoch."""
+        self.table_end = None
         self._take(leading)
 
     def commanded(self, command: PartitionCommand, now_ms: int) -> None:
@@ -173,13 +183,30 @@ class LeaderRole:
         with suppress(StorageFailed):
             self._retain(now_ms)
 
+    def told_of_table(self, leader_epoch: Epoch, end: Offset) -> None:
+        """The topic's table has every row below `end`, says a writer to whom this leader has named its epoch (TB4)."""
+        own, epoch = self._own.partition, self.part.state.leader_epoch
+        if leader_epoch != epoch:
+            raise FencedLeaderEpoch(f"{own} is led at epoch {epoch}, not {leader_epoch}: ask again")
+        if end > self.part.high_watermark:
+            raise OffsetNotAvailable(
+                f"{own} is known to be committed to {self.part.high_watermark}, and its table ends at {end}: wait"
+            )
+        self.table_end = max(end, self.table_end or 0)
+
     def _retain(self, now_ms: int) -> None:
         own = self._own
         if now_ms - self._retention_checked_ms < own.settings.log_retention_check_interval_ms:
             return
         self._retention_checked_ms = now_ms
         high_watermark = self.part.high_watermark
-        start = retention.retained_from(own.log.segments(), own.settings, high_watermark=high_watermark, now_ms=now_ms)
+        start = retention.retained_from(
+            own.log.segments(),
+            own.settings,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            table_end=self.table_end,
+        )
         if start is not None:
             own.numbered.forget(start)
 

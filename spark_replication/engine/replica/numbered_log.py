@@ -6,6 +6,8 @@ ones. The saved part is believed below the log's start alone, so that it need no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from spark_replication.config import Settings
@@ -81,16 +83,22 @@ class NumberedLog:
                 self._producers.truncated(self._log.log_end)
 
     def forget(self, before: Offset) -> None:
-        """Remove whole segments below `before`. What is known of producers is saved first: it outlives their
-        batches."""
+        """Remove whole segments below `before`. What is known of producers outlives their batches."""
         segments = self._log.segments()
-        if len(segments) < 2 or segments[0].end > before:
-            return
+        if len(segments) >= 2 and segments[0].end <= before:
+            self._lose_head(before, self._log.forget)
+
+    def drop_below(self, offset: Offset) -> None:
+        """Remove everything below `offset`, where a batch begins or the log ends. What is known of producers outlives
+        their batches."""
+        self._lose_head(offset, self._log.drop_below)
+
+    def _lose_head(self, below: Offset, lose: Callable[[Offset], None]) -> None:
         if self._producers:
-            self._log.save_producers(self.known_below(before))
+            self._log.save_producers(self.known_below(below))
         start = self._log.log_start
         try:
-            self._log.forget(before)
+            lose(below)
         finally:
             if self._log.log_start > start:
                 self._producers.trimmed()

@@ -12,6 +12,9 @@ thread-safe: engine.replica.partition is the only way to it.
 | this broker leads, but it has lost its log since (I8) | anything  | nothing: it neither leads nor follows           |
 
 A replica that stops leading refuses whoever waits for it, and answers all fetches that wait.
+
+Before that, whoever leads: a log that begins below the state's `start_at` is brought to begin there (TB5). The role
+that the replica had is over then, and it takes the new one as if it had had none.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from spark_replication.errors import EpochBehindLog, NotLeader, ReplicationError
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, Epoch, Offset, ReplicaOf, Start, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Offset, PartitionState, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
     DamagedBatch,
     FailureReports,
@@ -106,6 +109,12 @@ class ReplicaLoop:
         return self._role if isinstance(self._role, LeaderRole) else None
 
     @property
+    def led_epoch(self) -> int:
+        """The epoch at which this replica leads; -1 if it does not."""
+        role = self._role
+        return role.part.state.leader_epoch if isinstance(role, LeaderRole) else NO_EPOCH
+
+    @property
     def view(self) -> LogView:
         return self._own.view
 
@@ -163,12 +172,21 @@ class ReplicaLoop:
             self._order = max(self._order, command.order)
 
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+        self._start_log_at(command.state)
         if replica.may_lead(command.state, me):
             self._lead(command, me, now_ms)
         elif command.state.leader == me.broker:
             self._leave(f"broker {me.broker} lost its log since it joined the ISR of {self.partition}")
         else:
             self._follow(command, me)
+
+    def _start_log_at(self, state: PartitionState) -> None:
+        """Bring the log to start where the partition does. Its role ends first: nothing below is served if the disk
+        then refuses, and no append that waits is acknowledged because the high watermark rises over its place."""
+        start_at = state.lowest_offset
+        if self.log.log_start < start_at:
+            self._leave(f"the log of {self.partition} begins at {start_at} since leader epoch {state.leader_epoch}")
+            self._own.start_at(start_at, state.created)
 
     def _lead(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         role = self._role
@@ -274,6 +292,16 @@ class ReplicaLoop:
         """Remove whole segments below `before`, which is committed."""
         with suppress(StorageFailed):  # they take room, and go the next time
             self._own.numbered.forget(before)
+
+    def told_of_table(self, leader_epoch: Epoch, end: Offset) -> None:
+        """See LeaderRole.told_of_table."""
+        self._leader().told_of_table(leader_epoch, end)
+
+    @property
+    def table_end(self) -> Offset | None:
+        """Below it, the topic's table is known to have every row, as far as this leader was told; None if it was not,
+        or does not lead."""
+        return self._role.table_end if isinstance(self._role, LeaderRole) else None
 
     def known(self, batch: PreparedBatch) -> OffsetSpan | None:
         """The place that `produce` would answer for a repeated batch."""

@@ -82,7 +82,7 @@ PARTITIONS = Table[PartitionRow](
     tells=Tells(
         columns=(
             *("topic_id", "leader", "leader_epoch", "isr", "elr", "last_known_elr", "replicas", "adding", "removing"),
-            *("recovering", "min_isr"),
+            *("recovering", "min_isr", "start_at"),
         ),
         face=_face,
         kind=_kind,
@@ -174,6 +174,12 @@ PARTITIONS = Table[PartitionRow](
             lambda row: row.command.state.elected,
         ),
         _Column("min_isr", pa.int32(), "the effective one", lambda row: row.command.state.min_isr),
+        _Column(
+            "start_at",
+            pa.int64(),
+            "the log begins here or above, all below is in the topic's table alone; null: no offset was set",
+            lambda row: row.command.state.lowest_offset or None,
+        ),
         _Column("controller_epoch", pa.int32(), "who decided", lambda row: row.command.state.controller_epoch),
         _Column("partition_epoch", pa.int32(), "rises on every change", lambda row: row.command.partition_epoch),
         _Column("zxid", pa.int64(), "ZooKeeper's order of all changes", lambda row: row.zxid, lambda gone: gone.zxid),

@@ -205,7 +205,8 @@ function partitionView(topic, number) {
         ['Eligible (ELR)', among(row.elr)],
         found.last_known_elr.length && ['Last known ELR', among(found.last_known_elr)],
         found.last_known_leader !== null && ['Last known leader', brokerLink(found.last_known_leader)],
-        found.recovering && ['Recovering', 'yes: its log was chosen without proof that it has everything'])),
+        found.recovering && ['Recovering', 'yes: its log was chosen without proof that it has everything'],
+        found.start_at !== null && ['Log starts', `at offset ${exactly(found.start_at)} or above: all below is in the topic's table`])),
       found.move && card('Reassignment', moveTable([found.move])),
       card('Replicas', table('in order of preference', [
         ['Broker', (replica) => brokerLink(replica.broker)],

@@ -22,6 +22,7 @@ const WAITS = {
   last_known_leader: 'its last leader, which is dead',
   log_info: 'replicas to say whose log is the longest',
   manual: 'a person: no broker is known to have every acknowledged record',
+  table: 'its table, which must be sealed first, so that no offset is given twice',
 };
 // Why a leader was chosen.
 const CHOSEN = {

@@ -26,10 +26,11 @@ from spark_replication.sim.cast.mirror import MirrorTables
 from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.cast.queries import EXPIRE_MS, Query
 from spark_replication.sim.cast.readers import Reader
+from spark_replication.sim.cast.tables import TableWriter, TopicTables
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.judges.groups import GroupsJudge
 from spark_replication.sim.judges.story import loss_of
-from spark_replication.sim.world.disk import HEADS, SCHEMAS
+from spark_replication.sim.world.disk import HEADS, SCHEMAS, Disk
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import World
@@ -70,17 +71,21 @@ class SimulatedCluster:
         settings: dict[str, Scalar],
         queries: Literal["streams", "jobs"] | None = None,
         groups: bool = False,
+        writers: int = 0,
     ) -> None:
         """Only `queries` write, which are streams or jobs. If it is None, ordinary producers write. groups: whether
-        consumer groups read."""
+        consumer groups read. writers: how many write topics' tables."""
         self.world = world
         self.network = Network(world)
         self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
         self.store = Stored(self.settings, lambda: world.now_ms)
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
-        self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
+        self.checkers = Checkers(
+            world, self.store, self.hosts, flushed=self.settings.flush == "always", have_tables=writers > 0
+        )
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
         self.mirror = MirrorTables(world)
+        self.tables = TopicTables(world, self.checkers.tables)
         self.candidates: dict[str, Candidate | None] = {f"c{number}": None for number in range(1, candidates + 1)}
         self.requests = 0
         self.cluster = Cluster(
@@ -106,7 +111,11 @@ class SimulatedCluster:
             GROUPS,
             MEMBERS if groups else 0,
         )
+        self.writers = [TableWriter(number, self.cluster, self.tables, self._disks) for number in range(writers)]
         world.check = self.checkers.after_event
+
+    def _disks(self) -> list[Disk]:
+        return [host.disk for host in self.hosts.values()]
 
     def start(self) -> None:
         for name in self.candidates:
@@ -117,6 +126,8 @@ class SimulatedCluster:
         for client in self.clients:
             client.start()
         self.groups.start()
+        for writer in self.writers:
+            writer.start()
         if self.groups.members:
             self.world.after(60, "asks for the groups' log", self._ensure_groups)
 
@@ -194,6 +205,7 @@ class SimulatedCluster:
                 find=self.find,
                 observer=self.checkers,
                 mirror=self.mirror,
+                tables=self.tables,
             )
             candidate.start()
 

@@ -35,6 +35,7 @@ from spark_replication.messages.commands import (
 from spark_replication.model import BrokerId, ControllerInfo, HeldDirectory, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
+from spark_replication.sim.cast.tables import SimulatedSealer, TopicTables
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
@@ -86,6 +87,7 @@ class Candidate(Process):
         find: Callable[[BrokerId, int], BrokerProcess | None],
         observer: Observer,
         mirror: MirrorTables,
+        tables: TopicTables,
     ) -> None:
         super().__init__(name)
         self.world = world
@@ -94,6 +96,7 @@ class Candidate(Process):
         self.find = find
         self.observer = observer
         self.mirror = mirror
+        self.tables = tables
         self.loop: ControllerLoop | None = None
         self.commanding: Commanding | None = None
         self.replies: dict[int, Reply] = {}
@@ -198,6 +201,7 @@ class Candidate(Process):
             store=commanding,
             sender=commanding,
             mirror=commanding,
+            sealer=SimulatedSealer(self.tables, self, commanding.heard),
             answer=self.replies.__setitem__,
             deposed=self._deposed,
             now_ms=self.clock_ms(),
@@ -272,6 +276,10 @@ class Commanding:
 
     def _requests(self, writes: str, reads: str) -> Requests:
         return Requests(self.session, writes=writes, reads=reads, controller_epoch=self.controller_epoch)
+
+    def heard(self, event: Event) -> None:
+        if not self.over:
+            self.candidate.handle(event)
 
     # ControllerStore
 

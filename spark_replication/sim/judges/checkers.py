@@ -31,6 +31,7 @@ from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
 from spark_replication.sim.judges.story import Answered, Story, led_from_outside, untold_loss
+from spark_replication.sim.judges.tables import TablesJudge
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.stored import Stored
 from spark_replication.sim.world.world import InvariantBroken, Process, World
@@ -41,16 +42,19 @@ PROBED = 60  # how many of the newest committed batches are probed, whenever a r
 class SeenReplica:
     """What was seen last of one replica, as long as its process keeps it open."""
 
-    __slots__ = ("epoch", "high_watermark", "part")
+    __slots__ = ("epoch", "high_watermark", "log_start", "part")
 
     def __init__(self) -> None:
         self.part: object = None
         self.epoch = -1
         self.high_watermark = -1
+        self.log_start = 0
 
 
 class Checkers:
-    def __init__(self, world: World, store: Stored, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
+    def __init__(
+        self, world: World, store: Stored, hosts: Mapping[BrokerId, Host], *, flushed: bool, have_tables: bool
+    ) -> None:
         self._world = world
         self._store = store
         self._hosts = hosts
@@ -63,6 +67,8 @@ class Checkers:
         self._judged: tuple[object, ...] = ()
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
+        self.tables = TablesJudge()
+        self._have_tables = have_tables
         #: By topic id and number, when a partition last went from its topic.
         self.gone_ms: dict[str, dict[int, int]] = {}
         #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
@@ -137,6 +143,10 @@ class Checkers:
                 "high_watermark_within_log",
                 f"{partition} on {process.name}: {high_watermark}, its log is [{log.log_start}, {log.log_end})",
             )
+        if log.log_start > seen.log_start:
+            seen.log_start = log.log_start
+            if self._have_tables:
+                self.tables.starts_at(partition, replica.topic_id, log.log_start)
         if part is seen.part or part is None:
             return
         epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
@@ -181,6 +191,7 @@ class Checkers:
                 f"{process.name} begins to lead {story.partition} with {agreed} of {len(story.committed)} committed "
                 f"records, {story.acked_end} acknowledged",
             )
+        self.tables.begins_to_lead(story, image)
         self._check_knows_producers(process, replica, story)
 
     def _check_knows_producers(self, process: BrokerProcess, replica: ReplicaLoop, story: Story) -> None:
@@ -227,7 +238,9 @@ class Checkers:
             )
         first_new = image.at(max(len(story.committed), image.start))
         self._committed += 1
+        before = len(story.committed)
         twice = story.commit(image, high_watermark)
+        self.tables.committed(story, before)
         if twice is not None:
             raise InvariantBroken("idempotent_batches_once", f"{story.partition}: {twice} is committed twice")
         if first_new is not None and first_new.epoch < story.created:
@@ -252,6 +265,8 @@ class Checkers:
         image = self._hosts[member].disk.image((story.partition, story.topic_id))
         if image is not None and image.agreed >= len(story.committed):
             return False
+        if story.stored is not None and len(story.committed) <= (story.stored.state.start_at or 0):
+            return False  # the table has all of it
         if (member in self.lost and self._may_lose(member)) or self._store.broker_epochs[member].clean_since > joined:
             return False  # void: it is listed, and does not count
         return image is None or story.agreed(image) < len(story.committed)
@@ -388,9 +403,10 @@ class Checkers:
 
     def _untold_loss(self, story: Story, before: PartitionState | None, after: PartitionState) -> str | None:
         """Why what may be lost is not shown as it should be, until a person has acknowledged it (D2). What a leader has
-        lost since its answer, with its power, nobody can know."""
+        lost since its answer, with its power, nobody can know. What the table has is not lost (TB5)."""
         leader = after.leader
         held = story.acked_end if leader is None or leader in self.lost else self._held(story, leader)
+        held = max(held, after.start_at or 0)
         return untold_loss(story, before, after, held)
 
     def loss_is_known(self, partition: TopicPartition, topic_id: str, last_epoch: int) -> None:

@@ -109,6 +109,7 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _rows_are_there_once,
         _readers_are_through,
         _everything_is_assigned,
+        _tables_are_whole,
     ):
         found = check(cluster)
         if found is not None:
@@ -134,6 +135,15 @@ def _everything_is_assigned(cluster: SimulatedCluster) -> tuple[str, str] | None
                     "everything_is_assigned",
                     f"{group} has committed {partition} to {position}, and it ends at {end}",
                 )
+    return None
+
+
+def _tables_are_whole(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """Check that tables have all that is committed."""
+    for story in cluster.checkers.stories() if cluster.writers else ():
+        end = cluster.tables.table(story.topic_id).version.end_of(story.partition.partition) or 0
+        if end != len(story.committed):
+            return "tables_are_whole", f"{story.partition} is committed to {len(story.committed)}, its table has {end}"
     return None
 
 

@@ -24,6 +24,7 @@ from spark_replication.sim.scenarios.expectation import (
     expect_keys,
     same,
 )
+from spark_replication.sim.scenarios.scenario_tables import ScenarioTables
 from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
 from spark_replication.view.cluster_metrics import metrics
 
@@ -50,8 +51,15 @@ class ClusterExpectations:
     """The expectations of a cluster scenario. Partitions are read from the store, not from a controller's memory: what
     is persisted counts."""
 
-    def __init__(self, store: ZooKeeperAtOnce, racks: Mapping[BrokerId, str | None], names: set[str]) -> None:
+    def __init__(
+        self,
+        store: ZooKeeperAtOnce,
+        tables: ScenarioTables,
+        racks: Mapping[BrokerId, str | None],
+        names: set[str],
+    ) -> None:
         self._store = store
+        self._tables = tables
         self._racks = racks
         #: The topics that expectations may name.
         self._names = names
@@ -131,8 +139,11 @@ class ClusterExpectations:
             if state is None or state.last_known_leader is None
             else state.last_known_leader,
             "recovering": state is not None and state.recovering,
+            "start_at": 0 if state is None else state.lowest_offset,
             "possible_loss": _told_loss(None if state is None else loss_of(state)),
             "waiting_for": None if waits is None else waits.reason,
+            "table_end": self._tables.version(partition).end_of(partition.partition) or 0,
+            "table_epoch": self._tables.version(partition).epoch_of(partition.partition),
         }
 
     def _topic_found(self, topic: str) -> dict[str, Any]:

@@ -63,13 +63,14 @@ from spark_replication.sim.scenarios.expectation import (
     expect_mapping,
     milliseconds,
 )
+from spark_replication.sim.scenarios.scenario_tables import ScenarioTables
 from spark_replication.sim.scenarios.zookeeper_at_once import ControllerDied, ZooKeeperAtOnce
 from spark_replication.storage.format.batches import schema_change
 
 _NO_LEADER = -1
 _PARTITION_KEYS = {
     "replicas", "isr", "leader", "leader_epoch", "elr", "last_known_elr", "last_known_leader", "recovering",
-    "partition_epoch", "adding", "removing",
+    "partition_epoch", "adding", "removing", "start_at",
 }  # fmt: skip
 
 
@@ -82,6 +83,7 @@ class ClusterScenario:
             self._store.register(broker, clean=True, rack=rack)
         for topic, found in expect_mapping(document.get("topics", {}), "topics").items():
             self._store_topic(str(topic), found)
+        self._tables = ScenarioTables(document.get("tables", {}))
         for broker in expect_ints(document.get("down", []), "down"):
             self._store.remove_registration(self._known(broker))
         self._now_ms = 0
@@ -93,7 +95,7 @@ class ClusterScenario:
         self._loop = self._controller()
         # A file may tell of a start that nobody has settled: the controller does so with the first step.
         self._begins_settled = _is_settled(self._loop.cluster)
-        self._expectations = ClusterExpectations(self._store, self._racks, _names(document, self._store))
+        self._expectations = ClusterExpectations(self._store, self._tables, self._racks, _names(document, self._store))
         self.events: dict[str, Callable[[Any], None]] = {
             "broker_down": self._broker_down,
             "broker_up": self._broker_up,
@@ -111,6 +113,7 @@ class ClusterScenario:
             "stale_isr": self._stale_isr,
             "log_info": self._log_info,
             "refuse": self._refuse,
+            "table": self._change_tables,
             "remove_leader_and_isr": lambda argument: self._store.remove(self._stored_partition(argument)),
             "wait": self._wait,
             "controller_failover": self._failover,
@@ -175,6 +178,7 @@ class ClusterScenario:
             last_known_elr=members["last_known_elr"],
             last_known_leader=self._leader(keys.get("last_known_leader", _NO_LEADER)),
             recovering=bool(keys.get("recovering", False)),
+            start_at=expect_int(keys.get("start_at", 0), "start_at") or msgspec.UNSET,
             min_isr=effective_min_isr(settings.min_insync_replicas, factor),
             epochs={broker: self._store.broker_epochs[broker].epoch for broker in members["isr"] | members["elr"]},
         )
@@ -189,6 +193,7 @@ class ClusterScenario:
             store=self._store.session(),
             sender=self,
             mirror=NoMirror(),
+            sealer=self._tables,
             answer=self._answered,
             deposed=lambda: None,
             now_ms=self._now_ms,
@@ -241,6 +246,15 @@ class ClusterScenario:
 
     def _tell(self, event: Event | Reconsider) -> None:
         self._loop.handle(event, self._now_ms)
+        self._tell_of_tables()
+
+    def _tell_of_tables(self) -> None:
+        while (answer := self._tables.answer()) is not None:
+            self._loop.handle(answer, self._now_ms)
+
+    def _change_tables(self, argument: Any) -> None:
+        """Change what tables say, or whether they can be reached. Nobody is told of that."""
+        self._tables.change(argument)
 
     def _ask(self, asked: Request) -> None:
         self._tell(Requested(asked=asked, request=1))
@@ -401,6 +415,7 @@ class ClusterScenario:
     def _wait(self, argument: Any) -> None:
         self._now_ms += milliseconds(argument, "wait")
         self._loop.tick(self._now_ms)
+        self._tell_of_tables()
 
     def _crash_after_writes(self, argument: Any) -> None:
         self._dies_after = expect_int(argument, "crash_after_writes")
@@ -522,7 +537,7 @@ _KINDS = ("preferred", "unclean", "longest_log_proactive", "longest_log_balanced
 
 
 def _election(argument: Any) -> ElectLeaders:
-    keys = expect_keys(argument, "elect", {"type", "partitions", "desired"}, {"type"})
+    keys = expect_keys(argument, "elect", {"type", "partitions", "desired", "without_table"}, {"type"})
     kind = keys["type"]
     if kind not in _KINDS:
         raise BadScenario(f"elect: type {kind!r} does not exist; there are {', '.join(_KINDS)}")
@@ -534,4 +549,5 @@ def _election(argument: Any) -> ElectLeaders:
     if partitions is not None and not isinstance(partitions, list):
         raise BadScenario(f"elect: partitions are {partitions!r}, not a list")
     named = None if partitions is None else tuple(str(name) for name in partitions)
-    return ElectLeaders(kind=kind, partitions=named, desired=desired)
+    without_table = bool(keys.get("without_table", False))
+    return ElectLeaders(kind=kind, partitions=named, desired=desired, without_table=without_table)

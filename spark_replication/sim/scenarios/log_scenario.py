@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, get_args
 
+from msgspec import UNSET
+
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.law.partition_change import effective_min_isr, with_isr
 from spark_replication.core.law.writes import (
@@ -50,6 +52,7 @@ from spark_replication.storage.disk.flush_threads import FlushAtOnce
 PARTITION = TopicPartition("log", 0)
 TOPIC_ID = "id-log"
 ROUNDS_MAX = 1_000  # of one `replicate`: more than any log here has records
+_COMMAND_KEYS = {"replica", "epoch", "isr", "version", "start_at"}
 _KEYS = {"leader", "leader_epoch", "replicas", "isr", "config", "logs", "high_watermark"}
 
 
@@ -127,12 +130,13 @@ class LogScenario:
             raise BadScenario(f"replica {replica} is not among {list(self._replicas)}")
         return int(replica)
 
-    def _state(self, leader: BrokerId, leader_epoch: int, isr: list[int]) -> PartitionState:
+    def _state(self, leader: BrokerId | None, leader_epoch: int, isr: list[int], start_at: int = 0) -> PartitionState:
         members = frozenset(self._known(member) for member in isr)
         return PartitionState(
             leader=leader,
             leader_epoch=leader_epoch,
             isr=members,
+            start_at=start_at or UNSET,
             min_isr=effective_min_isr(self._settings.min_insync_replicas, len(self._replicas)),
             epochs={member: self._epochs[member] for member in sorted(members)},
         )
@@ -319,19 +323,24 @@ class LogScenario:
         self._command(self._leader, self._stored)
 
     def _become_leader(self, argument: Any) -> None:
-        keys = expect_keys(argument, "become_leader", {"replica", "epoch", "isr", "version"}, {"replica", "epoch"})
+        keys = expect_keys(argument, "become_leader", _COMMAND_KEYS, {"replica", "epoch"})
         replica = self._known(keys["replica"])
         isr = expect_ints(keys.get("isr", sorted(self._stored.state.isr)), "isr")
-        self._told(replica, self._state(replica, expect_int(keys["epoch"], "epoch"), isr), keys)
+        self._told(replica, replica, isr, keys)
 
     def _become_follower(self, argument: Any) -> None:
-        known = {"replica", "leader", "epoch", "isr", "version"}
-        keys = expect_keys(argument, "become_follower", known, {"replica", "leader", "epoch"})
-        leader = self._known(keys["leader"])
-        isr = expect_ints(keys.get("isr", sorted(self._stored.state.isr | {leader})), "isr")
-        self._told(self._known(keys["replica"]), self._state(leader, expect_int(keys["epoch"], "epoch"), isr), keys)
+        """`leader: -1`: nobody leads."""
+        keys = expect_keys(argument, "become_follower", _COMMAND_KEYS | {"leader"}, {"replica", "leader", "epoch"})
+        leader = None if keys["leader"] == -1 else self._known(keys["leader"])
+        members = self._stored.state.isr if leader is None else self._stored.state.isr | {leader}
+        self._told(self._known(keys["replica"]), leader, expect_ints(keys.get("isr", sorted(members)), "isr"), keys)
 
-    def _told(self, replica: BrokerId, state: PartitionState, keys: dict[str, Any]) -> None:
+    def _told(self, replica: BrokerId, leader: BrokerId | None, isr: list[int], keys: dict[str, Any]) -> None:
+        known_start = self._stored.state.lowest_offset
+        start_at = expect_int(keys.get("start_at", known_start), "start_at")
+        if start_at < known_start:
+            raise BadScenario(f"start_at never falls, and {start_at} is below {known_start}")
+        state = self._state(leader, expect_int(keys["epoch"], "epoch"), isr, start_at)
         version = keys.get("version", "next")
         if version not in ("next", "same", "old"):
             raise BadScenario(f"version is same or old, not {version!r}")
@@ -403,7 +412,7 @@ class LogScenario:
         if isinstance(key, int) or str(key).isdecimal():
             replica = self._known(int(key))
             return lambda wanted: check_fields(f"replica {replica}", wanted, self._replica_found(replica))
-        if key in ("high_watermark", "log_end", "isr", "maximal_isr", "pending"):
+        if key in ("high_watermark", "log_start", "log_end", "isr", "maximal_isr", "pending"):
             return lambda wanted: check_fields("the leader", {key: wanted}, self._leader_found())
         plain: dict[str, Callable[[Any], None]] = {
             "acked": self._expect_acked,
@@ -421,6 +430,7 @@ class LogScenario:
     def _replica_found(self, replica: BrokerId) -> dict[str, Any]:
         log, loop = self._logs[replica], self._loops[replica]
         return {
+            "log_start": log.log_start,
             "log_end": log.log_end,
             "high_watermark": loop.high_watermark,
             "runs": log.runs,
@@ -432,6 +442,7 @@ class LogScenario:
         leading = loop.leading()
         return {
             "high_watermark": leading.high_watermark,
+            "log_start": loop.log.log_start,
             "log_end": loop.log.log_end,
             "isr": leading.state.isr,
             "maximal_isr": leading.maximal_isr,

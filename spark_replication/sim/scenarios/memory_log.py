@@ -1,6 +1,7 @@
 """A replica's log as a list of records: what storage/ promises (ports.ReplicaLog), without a disk.
 
-Each record counts as one byte, and logs with the same records compare equal. A log can be cut at any record.
+Each record counts as one byte, and logs with the same records compare equal. A log can be cut at any record. The
+records that a log is made with are batches of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Record(msgspec.Struct, frozen=True):
     #: The place of its batch, if an idempotent producer sent it.
     place: BatchPlace | None = None
     timestamp_ms: int = 0
+    #: Whether a batch begins with it.
+    is_first: bool = True
 
 
 class MemoryLog:
@@ -69,7 +72,8 @@ class MemoryLog:
         named = place if batch.producer >= 0 else None
         content = f"{leader_epoch}:{timestamp_ms}:{bytes(batch.message).decode()}"
         self.records.extend(
-            Record(leader_epoch, f"{content}:{offset}", named, timestamp_ms) for offset in range(base, last + 1)
+            Record(leader_epoch, f"{content}:{offset}", named, timestamp_ms, is_first=offset == base)
+            for offset in range(base, last + 1)
         )
         return place
 
@@ -121,6 +125,10 @@ class MemoryLog:
         ends = [*range(start + piece_bytes, end, piece_bytes), end]
         return tuple(Piece(end=each, bytes=each - before) for before, each in pairwise([start, *ends]))
 
+    def batch_start(self, offset: Offset) -> Offset:
+        firsts = (each for each in range(offset, self.log_start, -1) if self.records[each - self.log_start].is_first)
+        return next(firsts, self.log_start)
+
     def begin_epoch(self, epoch: int) -> None:
         self.epochs = self.epochs.begun(epoch, self.log_end)
 
@@ -135,11 +143,13 @@ class MemoryLog:
         return [SegmentSize(base, end, end - base, 0) for base, end in pairwise(bounds)]
 
     def forget(self, before: Offset) -> None:
-        start = max((each.base for each in self.segments() if each.base <= before), default=self.log_start)
-        del self.records[: start - self.log_start]
-        self.log_start = start
-        self.epochs = self.epochs.trimmed(start)
-        self.high_watermark = max(self.high_watermark, start)
+        self.drop_below(max((each.base for each in self.segments() if each.base <= before), default=self.log_start))
+
+    def drop_below(self, offset: Offset) -> None:
+        del self.records[: offset - self.log_start]
+        self.log_start = offset
+        self.epochs = self.epochs.trimmed(offset)
+        self.high_watermark = max(self.high_watermark, offset)
 
     @property
     def has_leftover(self) -> bool:

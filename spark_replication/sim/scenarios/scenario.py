@@ -65,7 +65,9 @@ def run_file(path: Path) -> Iterator[Result]:
 
 
 def _run(path: Path, document: Any) -> Result:
-    keys = expect_keys(document, "the scenario", {"name", "log", "brokers", "config", "topics", "down", "steps"})
+    keys = expect_keys(
+        document, "the scenario", {"name", "log", "brokers", "config", "topics", "tables", "down", "steps"}
+    )
     name = keys.get("name")
     if not isinstance(name, str) or not name.strip():
         raise BadScenario("a scenario needs a `name`: one sentence")

@@ -222,9 +222,11 @@ def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa
 
 def segments_in(folder: Path, bases: Sequence[Offset], end: Offset, *, mapped: bool) -> Iterator[StoredSegment]:
     """The segments with these bases. Raises CorruptLog unless each begins where the one before it ends, the first at
-    `end`."""
+    `end`. A copy for a start that was never stored is left out (storage.log.segment_copy)."""
     epoch = NO_EPOCH
     for base in bases:
+        if base < end:
+            continue
         if base != end:
             raise CorruptLog(f"segment {base:020}: it starts at offset {base}, the log before it ends at {end}")
         segment = StoredSegment(folder, base, epoch=epoch, mapped=mapped)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+from crc32c import crc32c
 
 from spark_replication.model import Offset
 from spark_replication.storage.format.index import ENTRY_BYTES, NO_PRODUCER, Buffer, IndexEntry, entry_at
@@ -49,6 +50,19 @@ def newest_of_producers(entries: Buffer, count: int) -> list[IndexEntry]:
     last = numpy.searchsorted(ordered, ordered, side="right") - 1
     kept = numpy.sort(order[last - numpy.arange(len(order)) < count])
     return [entry_at(entries, int(place)) for place in kept]
+
+
+def moved(entries: Buffer, position: int, timestamp_max_ms: int) -> bytes:
+    """The entries of the same batches in another segment, where the first of them lies at `position`.
+    timestamp_max_ms: the latest timestamp of the batches before them there."""
+    there = as_array(entries).copy()
+    there["position"] += position - there["position"][:1]
+    there["timestamp_max_ms"] = numpy.maximum.accumulate(there["timestamp_ms"]).clip(min=timestamp_max_ms)
+    body_bytes = ENTRY_BYTES - ENTRY_TYPE["entry_crc"].itemsize
+    bodies = memoryview(there.tobytes())
+    starts = range(0, len(bodies), ENTRY_BYTES)
+    there["entry_crc"] = [crc32c(bodies[start : start + body_bytes]) for start in starts]
+    return there.tobytes()
 
 
 def continues(entries: Entries, *, base: Offset, epoch: int, data_bytes: int) -> bool:

@@ -16,7 +16,7 @@ class LogFlush:
     def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset, bytes: int) -> None:
         #: How far the log is on the disk once the flush was performed. Changes under the partition's lock.
         self.end = end
-        #: The size of the log's last segment as the flush began.
+        #: The size of the log's last segment as the flush began; 0 if the log was cut since.
         self.bytes = bytes
         #: Whose names it takes to the disk.
         self.folders = folders

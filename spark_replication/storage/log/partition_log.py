@@ -6,7 +6,8 @@ Rules:
 - A leader begins a segment when the last is full, old, or has another schema than the next batch. A follower begins one
   where its leader did (F2).
 - The log's start is the base of its first segment, or the end of an empty log. It is on the disk before anything below
-  it goes, so that a crash leaves a log.
+  it goes, so that a crash leaves a log. Where it is to be in the midst of a segment, the tail of that segment is copied
+  first (storage.log.segment_copy).
 - A write that fails is cut away again, before the next one at the latest.
 - A cut is on the disk before anything is written in its place (storage.log.cuts).
 - After a failed sync, or a truncation that failed half-way, the log is offline: it serves what it has and takes no
@@ -58,9 +59,10 @@ from spark_replication.storage.format.index import (
 from spark_replication.storage.format.pieces import cut
 from spark_replication.storage.log.leftover import Leftover
 from spark_replication.storage.log.log_flush import LogFlush
-from spark_replication.storage.log.log_start import save_log_start
+from spark_replication.storage.log.log_start import keep_log_start, save_log_start
 from spark_replication.storage.log.recovery import RecoveryReport, WholeLog
 from spark_replication.storage.log.segment import Segment
+from spark_replication.storage.log.segment_copy import copy_tail
 
 PRODUCERS_FILE = "producers.msgpack"
 # The process after a killed one reads and writes again what was not flushed, and at most so much that was.
@@ -100,6 +102,8 @@ class PartitionLog:
         self._cuts = recovered.cuts
         #: The segment of a failed write that is not cut away yet, and whether that write began the segment.
         self._torn: tuple[Segment, bool] | None = None
+        #: A tail that was copied for a start, until that is stored. A start whose save failed may be stored, too.
+        self._unstarted: Segment | None = None
         self._leftover = Leftover()
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due for a flush.
         self._flushed_end = self.log_start
@@ -233,6 +237,11 @@ class PartitionLog:
         with self._disk("read"):
             return self._segment_at(offset).time_of(offset)
 
+    def batch_start(self, offset: Offset) -> Offset:
+        """See ports.ReplicaLog. Costs one search in an index."""
+        with self._disk("read"):
+            return self._segment_at(offset).boundary(offset)
+
     def begin_epoch(self, epoch: int) -> None:
         self._refuse_if_offline()
         epochs = self.epochs.begun(epoch, self.log_end)
@@ -271,8 +280,33 @@ class PartitionLog:
     def forget(self, before: Offset) -> None:
         gone = bisect_right(self._segments[:-1], before, key=lambda segment: segment.end)
         if gone:
-            start = self._segments[gone].base
-            self._start_at(start, gone, self.epochs.trimmed(start), max(self.high_watermark, start))
+            self._lose_head(self._segments[gone:], self._segments[gone].base)
+
+    def drop_below(self, offset: Offset) -> None:
+        """See ports.ReplicaLog. Costs a copy of one segment at most."""
+        assert self.log_start < offset <= self.log_end, f"{offset} is not within the log"
+        self._refuse_if_offline()
+        kept = self._segments_from(offset)
+        try:
+            if kept and kept[0].base < offset:
+                kept[0] = self._copied_tail(kept[0], offset)
+            self._lose_head(kept, offset)
+        except StorageFailed:
+            with suppress(OSError):  # if this fails, the next write tries again first
+                self._cut_torn()
+            raise
+
+    def _copied_tail(self, segment: Segment, base: Offset) -> Segment:
+        with self._disk("a new log start"):
+            self._cut_torn()
+            tail = Segment.create(self._folder, base, segment.schema, self._files, self._memory)
+            self._torn = tail, True
+            copy_tail(segment, tail, self._files)
+            self._torn, self._unstarted = None, tail
+        return tail
+
+    def _lose_head(self, kept: list[Segment], start: Offset) -> None:
+        self._start_at(start, kept, self.epochs.trimmed(start), max(self.high_watermark, start))
 
     @property
     def has_leftover(self) -> bool:
@@ -292,7 +326,7 @@ class PartitionLog:
                     self._leftover.remove_all()  # else a partly removed segment might continue what is written below it
                     self._recovery_point.fall_to(log_start)
                     self._lower_high_watermark(log_start)
-        self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
+        self._start_at(log_start, [], EpochHistory(), log_start)
 
     def configure(self, settings: TopicSettings) -> None:
         self._settings = settings
@@ -379,7 +413,7 @@ class PartitionLog:
         self._flushed_end = min(self._flushed_end, end)
         self._point_bytes = 0
         if self._flushing is not None:
-            self._flushing.end = min(self._flushing.end, end)
+            self._flushing.end, self._flushing.bytes = min(self._flushing.end, end), 0
 
     def _sync_failed(self, failed: StorageFailed) -> None:
         """Take the log offline: nobody knows what is on the disk, and no later sync tells."""
@@ -493,6 +527,7 @@ class PartitionLog:
         self.log_end = end
 
     def _cut_torn(self) -> None:
+        """Undo what changes have left that failed half-way."""
         if self._torn is not None:
             self._cuts.begin()
             segment, created = self._torn
@@ -501,19 +536,24 @@ class PartitionLog:
             else:
                 segment.cut_torn()
             self._torn = None
+        if self._unstarted is not None:
+            keep_log_start(self._files, self._folder, self.log_start)  # whatever start is stored must have its segment
+            self._unstarted.remove()
+            self._unstarted = None
 
-    def _start_at(self, log_start: Offset, gone: int, epochs: EpochHistory, high_watermark: Offset) -> None:
-        """Move the log's start, and drop its first `gone` segments. Once the start is on the disk it holds, whatever
+    def _start_at(self, log_start: Offset, kept: list[Segment], epochs: EpochHistory, high_watermark: Offset) -> None:
+        """Move the log's start, and drop all segments but `kept`. Once the start is on the disk it holds, whatever
         fails after that: what is left below is removed later (storage.log.leftover), by the next recovery at the
         latest, which also finds the epochs."""
         self._refuse_if_offline()
         with self._disk("a new log start"):
-            if gone == len(self._segments):
+            if not kept:
                 self._cut_torn()
             save_log_start(self._files, self._folder, log_start)
-            removed, self._segments = self._segments[:gone], self._segments[gone:]
+            removed = [segment for segment in self._segments if segment.base < log_start]
+            self._segments, self._unstarted = kept, None
             self.log_start = log_start
-            self.log_end = self._segments[-1].end if self._segments else log_start
+            self.log_end = kept[-1].end if kept else log_start
             self.epochs, self.high_watermark = epochs, high_watermark
             self._high_watermarks.note(self._folder.name, high_watermark)
             self._not_flushed_from(self.log_end)

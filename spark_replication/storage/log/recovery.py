@@ -9,7 +9,8 @@ Rules:
   byte of its data (storage.log.recovery_point). A recovery that cuts below the point lowers it first.
 - The epoch history follows from the entries. Its file only adds an epoch that has no records yet.
 - The log starts where log_start.json says, which was on the disk before anything below it went. So segments below were
-  being removed, and go without being counted. Where the file is missing, nothing was ever removed.
+  being removed, and go without being counted. Where the file is missing, nothing was ever removed. A copy that was
+  made for a start which the file does not name goes likewise (storage.log.segment_copy).
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     names: list[str]
-    bases: list[Offset]
+    #: The bases of segments that are no part of the log, and never were since it starts where it does.
+    leftover: list[Offset]
     log_start: Offset
     #: Segments of which something holds.
     kept: list[Scan]
@@ -202,12 +204,12 @@ def _look(
     log_start = _log_start(files, folder, bases, rebuilt)
     recovery_point = RecoveryPoint.read(folder, files)
     bases_kept = [base for base in bases if base >= log_start]
-    scans, cut = scan_all(files, folder, bases_kept, log_start, trusted_to=recovery_point.offset)
-    kept = [scan for scan in scans if scan.kept]
+    scans = scan_all(files, folder, bases_kept, log_start, trusted_to=recovery_point.offset)
+    kept = [scan for scan in scans.all if scan.kept]
     log_end = kept[-1].end if kept else log_start
     starts = [start for scan in kept for start in scan.epochs]
     epochs = _epochs(
-        epochs_file, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
+        epochs_file, starts, log_start, log_end, cut=any(scan.entries_cut for scan in scans.cut), rebuilt=rebuilt
     )
     flushed_end_before = read_failed_sync(files, folder)
     if flushed_end_before is not None:
@@ -215,10 +217,10 @@ def _look(
     return _Look(
         folder=folder,
         names=names,
-        bases=bases,
+        leftover=[base for base in bases if base < log_start] + scans.unstarted,
         log_start=log_start,
         kept=kept,
-        cut=cut,
+        cut=scans.cut,
         epochs=epochs,
         rebuilt=tuple(rebuilt),
         checkpoint=max(log_start, high_watermarks.of(folder.name)),
@@ -229,9 +231,8 @@ def _look(
 
 def _remove_leftovers(found: _Look, files: Files) -> None:
     """What a process that was killed had begun to remove, or to write beside."""
-    for base in found.bases:
-        if base < found.log_start:
-            remove_files(files, found.folder, base)
+    for base in found.leftover:
+        remove_files(files, found.folder, base)
     for name in found.names:
         if name.endswith(BESIDE):
             files.remove(found.folder / name)

@@ -59,21 +59,31 @@ class _Below(msgspec.Struct, frozen=True, kw_only=True):
     trusted_to: Offset
 
 
-def scan_all(
-    files: Files, folder: Path, bases: list[Offset], log_start: Offset, *, trusted_to: Offset
-) -> tuple[list[Scan], list[Scan]]:
-    """Scan all segments. Returns all of them, and those that must be cut: the one that breaks off, and all after it."""
-    scans: list[Scan] = []
-    cut: list[Scan] = []
+class Scans(msgspec.Struct, frozen=True):
+    """The segments of a log as they lie on disk."""
+
+    all: list[Scan]
+    #: Those that must be cut: the one that breaks off, and all after it.
+    cut: list[Scan]
+    #: The bases of copies for a start of the log that was never stored (storage.log.segment_copy).
+    unstarted: list[Offset]
+
+
+def scan_all(files: Files, folder: Path, bases: list[Offset], log_start: Offset, *, trusted_to: Offset) -> Scans:
+    """Scan all segments. One that begins within the log before it is a copy, since no segment of a log does."""
+    found = Scans([], [], [])
     below = _Below(end=log_start, epoch=NO_EPOCH, schema=b"", trusted_to=trusted_to)
     for base in bases:
-        scan = _scan(files, folder, base, below, broken=bool(cut))
-        scans.append(scan)
+        if base < below.end:
+            found.unstarted.append(base)
+            continue
+        scan = _scan(files, folder, base, below, broken=bool(found.cut))
+        found.all.append(scan)
         if scan.why:
-            cut.append(scan)
+            found.cut.append(scan)
         if scan.kept:
             below = _Below(end=scan.end, epoch=scan.epochs[-1][0], schema=scan.schema, trusted_to=trusted_to)
-    return scans, cut
+    return found
 
 
 def _scan(files: Files, folder: Path, base: Offset, below: _Below, *, broken: bool) -> Scan:

@@ -19,6 +19,7 @@ from pyarrow import flight
 from spark_replication.config import Settings
 from spark_replication.engine.broker.broker_loop import BrokerLoop
 from spark_replication.engine.broker.found_ranges import found_range
+from spark_replication.engine.broker.table_ends import take_table_ends
 from spark_replication.engine.replica.partition import FindPartition, Partition
 from spark_replication.errors import (
     InvalidRequest,
@@ -53,6 +54,7 @@ from spark_replication.messages.mending import BatchCopy, CopyBatch
 from spark_replication.messages.observing import DescribeSettings, GetMetrics, MetricsText, ToldSettings
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, ReplicaFolder, WantedRange
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
+from spark_replication.messages.tables import TableEndsTaken, TellTableEnds
 from spark_replication.model import TopicPartition, number_of, shortened
 from spark_replication.process.threads import Load
 from spark_replication.storage.format.batches import TopicSchema, topic_schema
@@ -114,6 +116,10 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
             return found
         return msgspec.structs.replace(found, folder=services.folder(found.topic_partition, found.topic_id))
 
+    def table_ends(request: TellTableEnds) -> TableEndsTaken:
+        _require_ready(broker)
+        return take_table_ends(broker.partition, request)
+
     def settings(request: DescribeSettings) -> ToldSettings:
         _require_ready(broker)
         return services.settings(request)
@@ -139,6 +145,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         handled(actions.COPY_BATCH, copy),
         handled(actions.DESCRIBE_REPLICAS, replica_sizes),
         handled(actions.DESCRIBE_RANGES, ranges),
+        handled(actions.TABLE_ENDS, table_ends),
         handled(actions.DESCRIBE_GROUPS, services.describe_groups),
         handled(actions.RESET_GROUP, services.change_group),
         handled(actions.DELETE_GROUP, services.change_group),

@@ -51,8 +51,18 @@ EVENT = {
     *("cause", "number"),
 }
 DESCRIBED = {
-    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "last_known_elr"),
-    *("last_known_leader", "high_watermark", "records", "bytes", "lag_records", "lag_ms", "last_change", "because"),
+    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "start_at"),
+    *(
+        "last_known_elr",
+        "last_known_leader",
+        "high_watermark",
+        "records",
+        "bytes",
+        "lag_records",
+        "lag_ms",
+        "last_change",
+        "because",
+    ),
 }
 SOON_S = 10.0  # of a command, its start included, on a busy machine
 LOSS = {"partition", "since", "from_offset", "records_max", "first_epoch", "last_epoch", "error"}

@@ -54,6 +54,16 @@ def test_a_sound_log_is_verified_and_left_as_it_is(run: Run, folder: Path) -> No
     assert not (folder.parent / "lock").exists()
 
 
+def test_a_copy_for_a_start_that_was_never_stored_is_no_part_of_the_log(run: Run, folder: Path) -> None:
+    """As a broker leaves it that was killed in the midst of making it."""
+    for base in (2, 6):
+        for suffix in (".arrow", ".index"):
+            (folder / f"{base:020}{suffix}").write_bytes(b"torn")
+    ran = run("log", "verify", folder, "--format", "json")
+    (found,) = json.loads(ran.out)
+    assert (ran.exit, found["batches"], found["end"], found["problems"]) == (0, BATCHES, 12, 0)
+
+
 def test_what_a_crash_has_torn_behind_the_last_entry_is_no_damage(run: Run, folder: Path) -> None:
     for path in (segments(folder, ".arrow")[-1], segments(folder, ".index")[-1]):
         path.write_bytes(path.read_bytes() + b"torn")

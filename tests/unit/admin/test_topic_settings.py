@@ -31,6 +31,13 @@ def test_a_topics_settings_in_force_are_described_with_it(run: Run, cluster: Fak
     assert "retention.ms=1  (topic)" in run("topics", "describe", "-b", cluster.bootstrap, "orders").out
 
 
+def test_a_partition_is_described_with_the_offset_at_which_its_log_may_begin(run: Run, cluster: FakeCluster) -> None:
+    cluster.log("orders", 0).start_at = 41
+    (orders,) = json.loads(run("topics", "describe", "-b", cluster.bootstrap, "orders", "--format=json").out)
+    assert [each["start_at"] for each in orders["partitions"]][:2] == [41, None]
+    assert " 41 " in run("topics", "describe", "-b", cluster.bootstrap, "orders").out
+
+
 def test_a_topic_is_described_though_nobody_tells_which_settings_hold(run: Run, cluster: FakeCluster) -> None:
     described = run("topics", "describe", "-b", cluster.bootstrap, "orders", "--format=json")
     (orders,) = json.loads(described.out)

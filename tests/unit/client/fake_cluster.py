@@ -116,7 +116,7 @@ from spark_replication.messages.requests import (
     ToldAcls,
     ToldQuotas,
 )
-from spark_replication.model import PartitionState, PossibleLoss, Registration, TopicConfig, TopicPartition
+from spark_replication.model import Offset, PartitionState, PossibleLoss, Registration, TopicConfig, TopicPartition
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.format.batches import schema_to_bytes, serialized, topic_schema
 from spark_replication.storage.format.index import NO_PRODUCER, IndexEntry, encode_entry
@@ -150,6 +150,7 @@ class FakeLog:
         self.leader: int | None = 1
         self.leader_epoch = 0
         self.loss: PossibleLoss | msgspec.UnsetType = msgspec.UNSET
+        self.start_at: Offset | msgspec.UnsetType = msgspec.UNSET
         self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
         self.now_ms = 7
         self.knows_the_end = True  # whether its leader does
@@ -382,6 +383,7 @@ class FakeCluster:
                     leader=log.leader,
                     leader_epoch=log.leader_epoch,
                     loss=log.loss,
+                    start_at=log.start_at,
                     isr=isr,
                     min_isr=1,
                     epochs=dict.fromkeys(isr, 0),

@@ -247,6 +247,14 @@ def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster,
     assert admin.reassignments() == []
 
 
+def test_a_partition_is_described_with_the_offset_at_which_its_log_may_begin(
+    cluster: FakeCluster, admin: Admin
+) -> None:
+    cluster.log("orders", 0).start_at = 40
+    found = [each.start_at for each in admin.describe_topics(["orders"])[0].partitions]
+    assert (found[0], {*found[1:]}) == (40, {None})
+
+
 def test_all_possible_loss_is_acknowledged_with_a_request_for_each_topic(cluster: FakeCluster, admin: Admin) -> None:
     asked: list[Request] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from spark_replication.config import TopicSettings
@@ -14,7 +14,16 @@ from spark_replication.engine.replica.partition import Partition, Turns
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
-from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TimeMs, TopicPartition
+from spark_replication.model import (
+    BrokerId,
+    Epoch,
+    Offset,
+    PartitionNumber,
+    Registration,
+    ReplicaOf,
+    TimeMs,
+    TopicPartition,
+)
 from spark_replication.ports import BatchPlace, DamagedBatch, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.scenarios.zookeeper_at_once import ZooKeeperAtOnce
@@ -57,6 +66,20 @@ class Sent:
 
     def take(self) -> list[tuple[BrokerId, Command]]:
         taken, self.commands = self.commands, []
+        return taken
+
+
+class Seals:
+    """ports.TableSealer: what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Mapping[PartitionNumber, Epoch]]] = []
+
+    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+        self.asked.append((topic, topic_id, epochs))
+
+    def take(self) -> list[tuple[str, str, Mapping[PartitionNumber, Epoch]]]:
+        taken, self.asked = self.asked, []
         return taken
 
 
@@ -239,6 +262,20 @@ class FailingLog(MemoryLog):
     def forget(self, before: Offset) -> None:
         self._disk("forget")
         super().forget(before)
+
+    def batch_start(self, offset: Offset) -> Offset:
+        self._disk("read")
+        return super().batch_start(offset)
+
+    def drop_below(self, offset: Offset) -> None:
+        self._disk("drop_below")
+        super().drop_below(offset)
+        self.flushed_end = max(self.flushed_end, offset)
+
+    def begin_anew(self, log_start: Offset) -> None:
+        self._disk("begin_anew")
+        super().begin_anew(log_start)
+        self.flushed_end = log_start
 
     def begin_flush(self) -> HeldFlush | None:
         self._disk("flush")

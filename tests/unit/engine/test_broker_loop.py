@@ -533,6 +533,21 @@ def test_a_log_from_before_the_partition_was_made_again_is_put_aside(
     assert story.parts() == {FOO: "Following"}
 
 
+@pytest.mark.parametrize("leader", [1, 2, None])
+def test_of_a_partition_that_was_made_again_above_a_table_nothing_of_before_is_kept(leader: int | None) -> None:
+    """Not even what begins with a batch at its start (TB5)."""
+    story = Story()
+    story.registered(LED)
+    written(story, -1, -1, now_ms=0)
+    isr = [] if leader is None else [leader]
+    made_again = state(leader, isr, min_isr=1, leader_epoch=6, created=6, start_at=1)
+    for partition_epoch in (9, 10):
+        story.loop.leader_and_isr(leader_and_isr(command(made_again, partition_epoch)))
+        log = story.log()
+        assert (log.log_start, log.log_end, log.epochs.first_epoch) == (1, 1, 6)
+        assert story.logs.quarantined == [(FOO, FOO_ID)]
+
+
 @pytest.mark.parametrize(("created", "quarantined"), [(4, []), (5, [(FOO, FOO_ID)])])
 def test_a_log_without_records_says_which_life_of_the_partition_it_is_of(
     created: int, quarantined: list[tuple[TopicPartition, str]]

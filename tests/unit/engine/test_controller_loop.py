@@ -68,7 +68,7 @@ from spark_replication.messages.requests import (
 from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState, encode
 from spark_replication.zk import paths
 from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
-from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Sent
+from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Seals, Sent
 
 FOO_1, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
 
@@ -106,11 +106,13 @@ class Story:
     def takes_over(self, *, fast: bool) -> None:
         loaded = self.store.load()
         self.held = HeldStore(self.store)
+        self.seals = Seals()
         self.loop = ControllerLoop(
             loaded,
             store=self.store.session() if fast else self.held,
             sender=self.sent,
             mirror=self.mirror,
+            sealer=self.seals,
             answer=self._on_answer,
             deposed=self._on_deposed,
             now_ms=self.now_ms,
@@ -440,7 +442,7 @@ def test_one_below_admin_is_tried_once_a_tick_from_then_on(monkeypatch: pytest.M
     monkeypatch.setattr(controller_loop, "ATTEMPTS_MAX", 2)
     path = "/admin/preferred_replica_election"
     story = Story(foo=topic((2, 1), (1, 2)))
-    story.loop.handle(Requested(asked=ElectLeaders(kind="preferred"), path=path), 0)
+    story.asks(ElectLeaders(kind="preferred"), None, path=path)
     for version in (7, 8):
         story.leader_writes(FOO, LED)
         story.answered(f"foo-0@{version}")

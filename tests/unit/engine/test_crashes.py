@@ -19,7 +19,7 @@ from spark_replication.core.law.writes import IsrCommitted, IsrWrite
 from spark_replication.core.replica.isr import changed
 from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
-from spark_replication.ports import NoMirror
+from spark_replication.ports import NoMirror, NoTables
 from spark_replication.sim.scenarios.zookeeper_at_once import ControllerDied, ZooKeeperAtOnce
 from spark_replication.zk import paths
 from spark_replication.zk.controller.admin_requests import asked_by, read_requests
@@ -39,6 +39,7 @@ def controller(store: ZooKeeperAtOnce) -> ControllerLoop:
         store=store.session(operations_max=1),  # each group is a multi() that it may die after
         sender=Sent(),
         mirror=NoMirror(),
+        sealer=NoTables(),
         answer=_no_answer,
         deposed=lambda: None,
         now_ms=0,

@@ -43,7 +43,8 @@ def ask(story: Story, partition: int = 0, **wanted: Any) -> FoundRange:
 def found(start: int, end: int, **others: Any) -> FoundRange:
     epochs = {"start_epoch": EPOCH if 0 < start < ROWS else NO_EPOCH, "end_epoch": EPOCH}
     bytes_there = max(0, end - start)
-    known: dict[str, Any] = {"topic_id": FOO_ID, "high_watermark": ROWS - 1, "bytes": bytes_there, **epochs, **others}
+    known: dict[str, Any] = {"topic_id": FOO_ID, "leader_epoch": EPOCH, "high_watermark": ROWS - 1}
+    known |= {"bytes": bytes_there, **epochs, **others}
     return FoundRange(topic="foo", partition=0, start=start, end=end, **known)
 
 

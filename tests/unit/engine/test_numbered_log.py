@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spark_replication.config import Settings
 from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.engine.replica.numbered_log import NumberedLog
-from spark_replication.errors import StorageFailed
+from spark_replication.errors import StorageFailed, UnknownProducerId
 from spark_replication.model import Offset
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
@@ -28,6 +30,10 @@ class HalfWay(MemoryLog):
 
     def begin_anew(self, log_start: Offset) -> None:
         super().begin_anew(log_start)
+        self._fail()
+
+    def drop_below(self, offset: Offset) -> None:
+        super().drop_below(offset)
         self._fail()
 
     def forget(self, before: Offset) -> None:
@@ -70,8 +76,16 @@ def test_of_a_log_that_begins_anew_nothing_is_known(numbered: NumberedLog, log_s
     assert numbered.known(batch(0)) is None
 
 
-def test_what_retention_took_is_known_all_the_same(numbered: NumberedLog) -> None:
+@pytest.mark.parametrize("lose", [NumberedLog.forget, NumberedLog.drop_below])
+def test_what_has_lost_its_head_knows_its_producers_all_the_same(
+    log: HalfWay, numbered: NumberedLog, lose: Callable[[NumberedLog, Offset], None]
+) -> None:
     for before in (2, 3):
         with pytest.raises(StorageFailed):
-            numbered.forget(before)
-    assert [numbered.known(batch(sequence)) for sequence in (1, 3)] == [OffsetSpan(1, 1), OffsetSpan(3, 3)]
+            lose(numbered, before)
+    assert log.log_start == 3
+    restarted = NumberedLog(log, Settings())
+    for found in (numbered, restarted):
+        assert [found.known(batch(sequence)) for sequence in (1, 3)] == [OffsetSpan(1, 1), OffsetSpan(3, 3)]
+        with pytest.raises(UnknownProducerId):
+            found.known(PreparedBatch(1, b"x", 0, b"", 8, 0, 1))

@@ -66,6 +66,18 @@ def test_a_log_without_room_for_its_leaders_epoch_leads_once_there_is() -> None:
     assert part.state.leader_epoch == 5
 
 
+def test_a_log_that_could_not_start_where_it_is_to_does_so_once_the_disk_may_do_again() -> None:
+    story = Story()
+    story.registered(LED)
+    story.log().failing = frozenset({"begin_anew"})
+    alone = command(state(1, [1], min_isr=1, leader_epoch=5, start_at=9), 8)
+    assert story.loop.leader_and_isr(leader_and_isr(alone)).errors == {"foo-0": SICK}
+    assert (story.parts(), story.failures.told) == ({FOO: "NoneType"}, [FOO])
+    story.log().failing = frozenset()
+    try_refused(story, RETRY_MS)
+    assert (story.parts(), story.log().log_start) == ({FOO: "Leading"}, 9)
+
+
 def test_what_is_tried_again_is_the_newest_that_is_known() -> None:
     story = refused()
     story.loop.update_metadata(update(command(state(2, [2], leader_epoch=5), 8)))

@@ -79,6 +79,7 @@ def topic(**changed: Any) -> Face:
         (PARTITIONS, partition(), partition(replicas=[1, 2, 3]), "reassigned"),
         (PARTITIONS, partition(recovering=True), partition(), "changed"),
         (PARTITIONS, partition(), partition(min_isr=1), "changed"),
+        (PARTITIONS, partition(), partition(start_at=40), "changed"),
         (BROKERS, None, broker(), "registered"),
         (BROKERS, broker(), broker(epoch=11), "registered"),
         (BROKERS, broker(), broker(state="shutting_down"), "shutting_down"),

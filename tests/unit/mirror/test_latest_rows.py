@@ -207,10 +207,12 @@ def test_what_is_gone_and_comes_again_during_a_write_stays_known() -> None:
 
 def test_a_row_tells_of_a_reassignment_and_of_how_its_leader_was_elected() -> None:
     told = command(leader_epoch=4)
-    moving = replace(told, adding=(4,), removing=(2,), state=replace(told.state, elected="unclean_recovery"))
+    led = replace(told.state, elected="unclean_recovery", start_at=40)
+    moving = replace(told, adding=(4,), removing=(2,), state=led)
     (found, quiet) = PARTITIONS.rows([row(moving, 10), row(told, 1)], []).to_pylist()
     assert (found["adding"], found["removing"], found["elected_how"]) == ([4], [2], "unclean_recovery")
     assert (quiet["adding"], quiet["elected_how"], quiet["deleted"]) == ([], None, False)
+    assert (found["start_at"], quiet["start_at"]) == (40, None)
 
 
 def test_a_tombstone_says_what_is_gone_and_since_when() -> None:

@@ -210,6 +210,12 @@ def test_a_partition_that_may_have_lost_records_says_so_until_it_is_acknowledged
     viewer.eventually("/api/topics/foo/0", lambda found: not found["trouble"])
 
 
+def test_a_partition_says_below_which_offset_only_its_table_has_records(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told = metadata_of(1, 2, 3, states={"foo-0": state(1, [1, 2, 3], start_at=40)})
+    viewer.eventually("/api/topics/foo/0", lambda found: found["start_at"] == 40)
+    assert viewer.ask("/api/topics/foo/1").json["start_at"] is None
+
+
 def test_a_broker_with_what_it_has_those_not_in_sync_first(viewer: Viewer, cluster: PageCluster) -> None:
     cluster.told = WITHOUT_3
     found = viewer.eventually("/api/brokers/3", lambda found: found["row"]["condition"] == "gone")

@@ -36,7 +36,7 @@ def results(tmp_path: Path, text: str) -> list[Result]:
     return list(run_file(path))
 
 
-@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_scenario_of_the_rules_holds(path: Path) -> None:
     failed = [str(result) for result in run_file(path) if result.failure is not None]
     assert not failed, "\n".join(failed)
@@ -101,6 +101,8 @@ def test_what_does_not_hold_fails_with_what_was_found(
         (LOG, "isr: [1, 2]", "isr: [1, 3]", "3"),
         (LOG, "append: {records: 2, as: a}", "isr_answer: maybe", "maybe"),
         (LOG, "records: 2", "records: two", "two"),
+        (LOG, "append: {records: 2, as: a}", "become_leader: {replica: 1, epoch: 2, start_at: ten}", "ten"),
+        (LOG, "append: {records: 2, as: a}", "become_follower: {replica: 1, leader: 3, epoch: 2}", "3"),
     ],
 )
 def test_a_misspelt_file_is_an_error_that_names_it(

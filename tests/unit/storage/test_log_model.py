@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.replica import LogView
+from spark_replication.core.replica.start_at import change_to_start_at
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.format.batches import TopicSchema
 from spark_replication.storage.log.partition_log import PartitionLog
@@ -128,6 +130,44 @@ class LogMachine(RuleBasedStateMachine):
         self.forgotten_below(before)
         if self.leader.log_start == log_start:
             self.log_start = log_start
+
+    @rule(share=st.floats(0, 1))
+    def drop_below(self, share: float) -> None:
+        """Both replicas, as a command tells all of them."""
+        offset = self.boundary(share)
+        for log in (self.leader, self.follower):
+            self.start_at(log, offset)
+        self.started_at(offset)
+
+    @rule(share=st.floats(0, 1), changes=st.integers(0, 16))
+    def crash_within_dropping(self, share: float, changes: int) -> None:
+        offset = self.boundary(share)
+        self.files.changes_left = changes
+        with suppress(Crash):
+            self.start_at(self.leader, offset)
+        self.reopened_after_crash()
+        assert self.leader.log_start in (self.log_start, offset)
+        for log in (self.leader, self.follower):
+            self.start_at(log, offset)
+        self.started_at(offset)
+
+    def boundary(self, share: float) -> int:
+        offset = max(self.log_start, round(share * len(self.rows)))
+        return self.rows[offset][1] if offset < len(self.rows) else offset
+
+    @staticmethod
+    def start_at(log: PartitionLog, offset: int) -> None:
+        view = LogView(log.log_start, log.log_end, log.epochs)
+        change = change_to_start_at(offset, view, log.batch_start)
+        if change == "drop below":
+            log.drop_below(offset)
+        elif change == "begin anew":
+            log.truncate(min(offset, log.log_end))
+            log.begin_anew(offset)
+
+    def started_at(self, offset: int) -> None:
+        if offset > self.log_start:
+            self.log_start, self.checkpoint = offset, max(self.checkpoint, offset)
 
     def forgotten_below(self, before: int) -> None:
         bases = [each.base for each in self.leader.segments() if each.base <= before]

@@ -36,7 +36,7 @@ WELL_UNDER_A_SECOND_S = 0.5
 
 
 def test_partitions_have_the_mirrors_columns_and_a_condition() -> None:
-    found = topic(partition(0), partition(1, leader=None, isr=(), elr=(2, 1), elected="elr"), name="a")
+    found = topic(partition(0), partition(1, leader=None, isr=(), elr=(2, 1), elected="elr", start_at=40), name="a")
     frame = partition_frame([found, topic(partition(), name="b")])
     shown = frame.to_pandas()
     assert [*shown.columns] == PARTITION_COLUMNS.names
@@ -54,6 +54,7 @@ def test_partitions_have_the_mirrors_columns_and_a_condition() -> None:
     arrow = frame.to_arrow()
     assert arrow.schema == PARTITION_COLUMNS
     assert arrow["elected_how"].to_pylist() == [None, "elr", None]
+    assert arrow["start_at"].to_pylist() == [None, 40, None]
     assert arrow["isr"].to_pylist() == [[1, 2], [], [1, 2]]
 
 

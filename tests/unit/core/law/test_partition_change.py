@@ -24,6 +24,7 @@ from spark_replication.core.law.partition_change import (
     with_min_isr,
 )
 from spark_replication.core.replica.isr import changed
+from spark_replication.core.tables.sealing import NO_TABLE
 from spark_replication.model import UNCLEAN as FROM_OUTSIDE
 from spark_replication.model import BrokerId, How, PartitionState, PossibleLoss
 from tests.unit.core.stories import (
@@ -192,7 +193,7 @@ def test_another_min_isr_clears_the_elr_where_the_isr_reaches_it(
     ],
 )
 def test_the_state_of_the_brokers_calls_for_this(before: PartitionState, known: Brokers, after: Settled) -> None:
-    assert settled((1, 2, 3), before, known, BALANCED, min_isr=2, now_ms=0) == after
+    assert settled((1, 2, 3), before, known, BALANCED, min_isr=2, now_ms=0, sealing=NO_TABLE) == after
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_the_state_of_the_brokers_calls_for_this(before: PartitionState, known: 
     ],
 )
 def test_the_settings_call_for_this(before: PartitionState, known: Brokers, min_isr: int, after: Settled) -> None:
-    assert settled((1, 2, 3), before, known, BALANCED, min_isr=min_isr, now_ms=0) == after
+    assert settled((1, 2, 3), before, known, BALANCED, min_isr=min_isr, now_ms=0, sealing=NO_TABLE) == after
 
 
 def test_one_from_outside_is_alone_and_recovers() -> None:
@@ -216,13 +217,13 @@ def test_one_from_outside_is_alone_and_recovers() -> None:
     known = brokers(1, epochs={1: 8}, clean_since={1: 8})
     outcome = Elected(1, "last_known_leader")
     alone = state(1, [1], epochs={1: 8}, leader_epoch=5, recovering=True, loss=loss(), elected="last_known_leader")
-    assert settled((1, 2, 3), before, known, CAUTIOUS, min_isr=2, now_ms=0) == Settled(alone, outcome)
+    assert settled((1, 2, 3), before, known, CAUTIOUS, min_isr=2, now_ms=0, sealing=NO_TABLE) == Settled(alone, outcome)
 
 
 def void_leader(policy: Policy) -> Settled:
     """Of 3, 1, 2: it led alone, registered uncleanly, and lives. So does 3."""
     known = brokers(1, 3, epochs={1: 8}, clean_since={1: 8})
-    return settled((3, 1, 2), state(1, [1], min_isr=1), known, policy, min_isr=1, now_ms=0)
+    return settled((3, 1, 2), state(1, [1], min_isr=1), known, policy, min_isr=1, now_ms=0, sealing=NO_TABLE)
 
 
 @pytest.mark.parametrize(("policy", "how"), [(CAUTIOUS, "last_known_leader"), (UNCLEAN, "unclean")])
@@ -258,7 +259,9 @@ def moved_by_hand(leader: BrokerId, isr: list[int], **others: Any) -> PartitionS
     ],
 )
 def test_who_is_elected_leads_one_epoch_later(before: PartitionState, leader: BrokerId, after: PartitionState) -> None:
-    assert elected(before, 4, Elected(leader, "designated"), brokers(leader, epochs={1: 6}), now_ms=0) == after
+    assert (
+        elected(before, 4, Elected(leader, "designated"), brokers(leader, epochs={1: 6}), NO_TABLE, now_ms=0) == after
+    )
 
 
 FIRST = loss(3, since_ms=70, from_offset=40, records_max=2)
@@ -298,16 +301,24 @@ def test_an_election_from_outside_is_added_to_what_may_be_lost(
     known: PossibleLoss | None, outcome: Elected, after: PossibleLoss
 ) -> None:
     before = state(None, [], last_known_leader=1, loss=UNSET if known is None else known)
-    assert elected(before, 4, outcome, brokers(1), now_ms=90).loss == after
+    assert elected(before, 4, outcome, brokers(1), NO_TABLE, now_ms=90).loss == after
 
 
 def test_possible_loss_outlives_all_but_its_acknowledgement() -> None:
     """It is there after elections from ISR and ELR, ISR writes, dropped replicas and a put-back ZooKeeper."""
     marked = state(1, [1, 2], loss=FIRST)
     kept = [
-        settled((1, 2, 3), marked, brokers(2), BALANCED, min_isr=2, now_ms=90).state,
-        settled((1, 2, 3), marked, brokers(), BALANCED, min_isr=2, now_ms=90).state,
-        settled((1, 2, 3), state(None, [], elr=[1], loss=FIRST), brokers(1), BALANCED, min_isr=2, now_ms=90).state,
+        settled((1, 2, 3), marked, brokers(2), BALANCED, min_isr=2, now_ms=90, sealing=NO_TABLE).state,
+        settled((1, 2, 3), marked, brokers(), BALANCED, min_isr=2, now_ms=90, sealing=NO_TABLE).state,
+        settled(
+            (1, 2, 3),
+            state(None, [], elr=[1], loss=FIRST),
+            brokers(1),
+            BALANCED,
+            min_isr=2,
+            now_ms=90,
+            sealing=NO_TABLE,
+        ).state,
         changed(marked, frozenset({1, 2, 3}), {3: 0}),
         narrowed(marked, (2, 3), 2, drops=True, min_isr=2),
         overtaken((1, 2, 3), marked, 9, 3),
@@ -361,10 +372,10 @@ def test_whatever_happened_the_settled_state_keeps_the_rules(
     data: st.DataObject, known: Brokers, policy: Policy, min_isr: int
 ) -> None:
     before = data.draw(any_state(known))
-    found = settled(REPLICAS, before, known, policy, min_isr=min_isr, now_ms=0)
+    found = settled(REPLICAS, before, known, policy, min_isr=min_isr, now_ms=0, sealing=NO_TABLE)
     after = found.state
 
-    assert settled(REPLICAS, after, known, policy, min_isr=min_isr, now_ms=0).state == after
+    assert settled(REPLICAS, after, known, policy, min_isr=min_isr, now_ms=0, sealing=NO_TABLE).state == after
     assert after.min_isr == min_isr
     from_outside = (
         after.leader is not None and after.elected in FROM_OUTSIDE and after.leader_epoch > before.leader_epoch
@@ -416,19 +427,33 @@ def test_only_those_let_in_get_another_epoch(data: st.DataObject, known: Brokers
 
 def test_a_new_partition_is_led_by_its_first_live_replica_and_both_its_epochs_are_zero() -> None:
     known = brokers(1, 2, 3, shutting_down=[3], epochs={1: 6, 2: 7})
-    assert created((3, 2, 1), known, min_insync_replicas=5, controller_epoch=9) == PartitionState(
+    assert created(
+        (3, 2, 1), known, min_insync_replicas=5, controller_epoch=9, tombstone=None, sealing=NO_TABLE
+    ) == PartitionState(
         leader=2, leader_epoch=0, isr=frozenset({1, 2}), min_isr=3, epochs={1: 6, 2: 7}, controller_epoch=9
     )
 
 
 def test_one_that_is_made_again_goes_on_above_the_epoch_of_its_tombstone_and_says_so() -> None:
     tombstone = state(None, [], elr=[4], last_known_leader=4, leader_epoch=7, recovering=True, created=2)
-    made = created((1, 2), brokers(1, 2), min_insync_replicas=1, controller_epoch=9, tombstone=tombstone)
+    made = created(
+        (1, 2), brokers(1, 2), min_insync_replicas=1, controller_epoch=9, tombstone=tombstone, sealing=NO_TABLE
+    )
     assert made == state(1, [1, 2], leader_epoch=8, created=8, min_isr=1, controller_epoch=9)
 
 
 def test_a_partition_of_which_no_replica_lives_is_not_made_yet() -> None:
-    assert created((1, 2), brokers(1, 3, shutting_down=[1]), min_insync_replicas=1, controller_epoch=1) is None
+    assert (
+        created(
+            (1, 2),
+            brokers(1, 3, shutting_down=[1]),
+            min_insync_replicas=1,
+            controller_epoch=1,
+            tombstone=None,
+            sealing=NO_TABLE,
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("asked", "effective"), [(1, 1), (2, 2), (3, 2)])

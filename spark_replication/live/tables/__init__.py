@@ -1,0 +1,1 @@
+"""Writers of topics' tables: what engine.client.table_writing says, done."""

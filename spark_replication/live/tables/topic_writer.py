@@ -1,0 +1,214 @@
+"""Writes one topic's table: does what engine.client.table_writing says, over connections, from files, and by delta-rs.
+
+One thread uses it. What it holds in memory is one group of rows, whatever the topic has (tables.parquet_files).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import NamedTuple, Protocol
+
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.ranges import answered_ranges
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.reading.reader import Reader
+from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
+from spark_replication.core.tables.table import TableVersion
+from spark_replication.engine.client.table_writing import (
+    AskLeaders,
+    CommitRows,
+    ConfirmRows,
+    Doing,
+    LoadTable,
+    ReadRows,
+    Rest,
+    TableWriting,
+    TellEnds,
+    ends_of,
+    told_by,
+    wanted_of,
+)
+from spark_replication.errors import ReplicationError, TableChanged
+from spark_replication.messages.actions import TABLE_ENDS
+from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.ranges import WantedRange
+from spark_replication.messages.tables import TellTableEnds, ToldTableEnd
+from spark_replication.model import BrokerId, Epoch, Offset, PartitionNumber, TopicPartition
+from spark_replication.process.threads import now_ms
+from spark_replication.storage.format.batches import topic_schema
+from spark_replication.tables.delta_table import DeltaTopicTable
+from spark_replication.tables.parquet_files import StoredRows, TableFiles
+
+ASK_MS = 5_000
+
+log = logging.getLogger(__name__)
+
+
+class TableOf(Protocol):
+    def __call__(self, topic: TopicMetadata) -> DeltaTopicTable:
+        """The table of this topic, with the schema that it has by this description."""
+
+
+class Written(NamedTuple):
+    """What a writer has done so far."""
+
+    commits: int = 0
+    rows: int = 0
+    refused: int = 0
+    #: Why the last step was not done; empty if it was.
+    trouble: str = ""
+
+
+class TopicTableWriter:
+    def __init__(
+        self,
+        topic: TopicMetadata,
+        routes: Routes,
+        reader: Reader,
+        table_of: TableOf,
+        rules: FlushRules,
+        *,
+        broker: BrokerId | None = None,
+    ) -> None:
+        """broker: whose partitions are this writer's own; None: all are."""
+        self._routes, self._reader, self._table_of = routes, reader, table_of
+        self._rules = rules
+        self._broker = broker
+        self._writing = TableWriting(rules)
+        self._files: TableFiles | None = None
+        self._doing: Doing = self._writing.begin()
+        self.written = Written()
+        self.heed(topic)
+
+    def heed(self, topic: TopicMetadata) -> None:
+        """Take over what the topic is by now."""
+        self._topic = topic
+        self._table = self._table_of(topic)
+        self._columns = frozenset(topic_schema(topic.config).newest.names)
+
+    def configure(self, rules: FlushRules) -> None:
+        self._rules = rules
+        self._writing.configure(rules)
+
+    @property
+    def writing(self) -> TableWriting:
+        return self._writing
+
+    def go_on(self) -> float:
+        """Go on until there is nothing to do. Returns for how many seconds that is."""
+        while True:
+            if isinstance(self._doing, Rest):
+                self._drop()
+                rest_s = self._doing.ms / 1_000
+                self._doing = self._writing.rested()
+                return rest_s
+            try:
+                self._doing = self._done(self._doing)
+                self.written = self.written._replace(trouble="")
+            except ReplicationError as error:
+                log.warning("the table of %s: %s", self._topic.name, error)
+                self.written = self.written._replace(trouble=str(error))
+                self._drop()
+                self._doing = self._writing.failed()
+
+    def _done(self, doing: Doing) -> Doing:
+        match doing:
+            case LoadTable():
+                return self._writing.loaded(self._table.load())
+            case AskLeaders(starts=starts):
+                wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
+                return self._writing.told(self._asked(wanted), mine=self._mine(), now_ms=now_ms())
+            case TellEnds(ends=ends):
+                return self._writing.ends_told(self._told(ends))
+            case ReadRows(ranges=ranges):
+                return self._writing.read(self._read(ranges))
+            case ConfirmRows(ends=ends):
+                return self._writing.vouched(self._asked(ends_of(self._topic.name, ends)))
+            case CommitRows():
+                return self._committed(doing)
+            case _:
+                raise AssertionError(doing)
+
+    def _mine(self) -> frozenset[PartitionNumber]:
+        led = ((each.partition, each.state.leader) for each in self._topic.partitions)
+        return frozenset(partition for partition, leader in led if self._broker in (None, leader))
+
+    def _asked(self, wanted: list[WantedRange]) -> dict[PartitionNumber, LogTold]:
+        found = answered_ranges(self._routes, wanted, Deadline(ASK_MS))
+        told = {each.partition: told_by(each) for each in found.values() if each.topic_id == self._topic.topic_id}
+        return {partition: answer for partition, answer in told.items() if answer is not None}
+
+    def _told(self, ends: Mapping[PartitionNumber, tuple[Epoch, Offset]]) -> set[PartitionNumber]:
+        """Returns those whose leader has not taken it."""
+        deadline = Deadline(ASK_MS)
+        together: dict[str, list[ToldTableEnd]] = defaultdict(list)
+        failed = set(ends)
+        for partition, (leader_epoch, end) in ends.items():
+            route = self._routes.known(TopicPartition(self._topic.name, partition))
+            if route is not None:
+                told = ToldTableEnd(partition=partition, leader_epoch=leader_epoch, end=end)
+                together[route.address].append(told)
+        for address, each in together.items():
+            asked = TellTableEnds(topic=self._topic.name, topic_id=self._topic.topic_id, ends=tuple(each))
+            try:
+                refused = self._routes.call(address, TABLE_ENDS, asked, deadline.within_ms(ASK_MS)).errors
+            except ReplicationError as error:
+                if not error.retriable:
+                    raise
+            else:
+                failed -= {told.partition for told in each} - refused.keys()
+        return failed
+
+    def _read(self, ranges: tuple[PlannedRange, ...]) -> dict[PartitionNumber, Epoch]:
+        layout = self._table.layout()
+        files = self._files = TableFiles(self._table.folder, layout, file_bytes=self._rules.file_bytes, now_ms=now_ms)
+        last_epochs = {}
+        for planned in sorted(ranges, key=lambda each: each.partition):
+            try:
+                last_epochs[planned.partition] = self._read_into(files, planned)
+            except ReplicationError as error:
+                log.warning("rows of %s-%d for its table: %s", self._topic.name, planned.partition, error)
+                break  # what is in the files is of no use any more
+        return last_epochs
+
+    def _read_into(self, files: TableFiles, planned: PlannedRange) -> Epoch:
+        last_epoch, at = -1, planned.start
+        topic, partition = self._topic.name, planned.partition
+        with closing(
+            self._reader.read(topic, partition, planned.start, planned.end, topic_id=self._topic.topic_id)
+        ) as batches:
+            for found in batches:
+                if not self._columns.issuperset(found.batch.schema.names):
+                    raise TableChanged(f"topic {topic} was widened: its table is, too, and its rows are read again")
+                rows = StoredRows(partition, found.base_offset, found.timestamp, found.leader_epoch, found.batch)
+                files.add(rows)
+                last_epoch, at = found.leader_epoch, found.last_offset + 1
+        if at != planned.end:
+            raise TableChanged(
+                f"{topic}-{partition} was to be read from {planned.start} to {planned.end}, and ends at {at}"
+            )
+        return last_epoch
+
+    def _committed(self, doing: CommitRows) -> Doing:
+        files, self._files = self._files, None
+        assert files is not None, "rows were read"
+        try:
+            version = self._table.commit(doing.on, doing.added, files.close())
+        except TableChanged:
+            files.drop()
+            self.written = self.written._replace(refused=self.written.refused + 1)
+            return self._writing.changed()
+        rows = sum(each.end - each.start for each in doing.added)
+        self.written = self.written._replace(commits=self.written.commits + 1, rows=self.written.rows + rows)
+        return self._writing.committed(version)
+
+    def _drop(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            files.drop()
+
+    def close(self) -> None:
+        self._drop()
