@@ -23,5 +23,5 @@ def store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def cast(store: ObjectStore) -> TableCast:
+def cast(store: ObjectStore) -> TableCast:  # type: ignore[no-redef]
     return OfDelta(f"s3a://{BUCKET}/tables/{uuid.uuid4()}", {**PATIENCE, **store.options})
