@@ -78,17 +78,22 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = field(name="table", default=False)
     table_flush_ms: Annotated[
-        Milliseconds, Meta(description="rows are in the topic's table so long after they were appended, or earlier")
+        int,
+        Meta(ge=100, le=7 * 24 * 3_600_000, description="rows are in the topic's table once the oldest is this old"),
     ] = field(name="table.flush.ms", default=300_000)
     table_file_bytes: Annotated[
-        Bytes,
-        Meta(description="a file of the topic's table is closed at this size; as much is flushed before its time"),
+        int,
+        Meta(
+            ge=1 << 20,
+            le=1 << 34,
+            description="a file of a topic's table is closed once it is this large; smaller ones are joined later",
+        ),
     ] = field(name="table.file.bytes", default=128 << 20)
     table_partition_by: Annotated[
         str,
         Meta(
-            description="columns by which the topic's table is partitioned when it is made, with commas between; _day "
-            "is that of _timestamp; empty = by none"
+            description="columns, parted by commas, by whose values a topic's table is partitioned as it is made; _day "
+            "is the day of _timestamp; empty = it is not"
         ),
     ] = field(name="table.partition.by", default="")
     table_blocks_retention: Annotated[
@@ -310,8 +315,8 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     table_path: Annotated[
         str,
         Meta(
-            description="where topics' tables lie, a folder each: a folder that all writers reach by this name, or an "
-            "object store; empty = tables/ in the data directory"
+            description="where topics' own Delta tables lie, each by its topic's name: a folder, or an object store; "
+            "empty = in the data directory"
         ),
     ] = field(name="table.path", default="")
     table_writer_enabled: Annotated[
@@ -321,7 +326,8 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = field(name="table.writer.enabled", default=True)
     table_storage_file: Annotated[
-        str, Meta(description="TOML that not everybody may read: what opens table.path, as delta-rs has it")
+        str,
+        Meta(description="TOML that not everybody may read: what opens table.path, as delta-rs has it"),
     ] = field(name="table.storage.file", default="")
     page_enabled: Annotated[
         bool, Meta(description="the controller starts a process that serves the page that shows how the cluster is")

@@ -55,7 +55,7 @@ from spark_replication.page.served import is_told, read_url
 from spark_replication.process.extras import require_server
 from spark_replication.process.files import shared_directory
 from spark_replication.process.processes import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
-from spark_replication.tables.place import with_table_path
+from spark_replication.tables.places import with_table_path
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.security.security import Security, read_security
 from spark_replication.view.health import (

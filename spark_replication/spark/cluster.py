@@ -55,7 +55,7 @@ from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.directory.broker_directory import read_identity
-from spark_replication.tables.place import with_table_path
+from spark_replication.tables.places import with_table_path
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.security import read_security, require_own_brokers
 from spark_replication.view import health

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from spark_replication.model import EpochOrNone, Offset, PartitionNumber, require
 from spark_replication.tables.delta_table import ParquetUpload, TableLayout
 from spark_replication.tables.folder import Sink, TableFolder
-from spark_replication.tables.statistics import statistics
+from spark_replication.tables.statistics import FloatingColumn, statistics, with_bounds
 from spark_replication.tables.types import DAY, LEADER_EPOCH, OFFSET, OURS, PARTITION, TIMESTAMP, fitted
 
 GROUP_BYTES = 16 << 20
@@ -123,8 +123,7 @@ class OpenFile:
         self.path = f"{uuid.uuid4()}.parquet"
         self.sink = _Counting(folder.create(self.path))
         self._schema = schema
-        self._floating = [field.name for field in schema if pa.types.is_floating(field.type)]
-        self._with_nan: set[str] = set()
+        self._floating = {field.name: FloatingColumn() for field in schema if pa.types.is_floating(field.type)}
         self._footers: list[pq.FileMetaData] = []
         self._rows = 0
         constant = [name for name in (PARTITION, TIMESTAMP, LEADER_EPOCH) if name in schema.names]
@@ -136,6 +135,7 @@ class OpenFile:
             use_dictionary=constant,
             column_encoding={name: "DELTA_BINARY_PACKED" for name in _whole_numbers(schema) if name not in constant},
             coerce_timestamps="us",
+            write_statistics=with_bounds(schema),
             # Readers take the columns' types from Parquet: Arrow's own would say the same again.
             store_schema=False,
             metadata_collector=self._footers,
@@ -146,9 +146,8 @@ class OpenFile:
         return self.sink.bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
-        for name in self._floating:
-            if name not in self._with_nan and pc.any(pc.is_nan(rows.column(name))).as_py():
-                self._with_nan.add(name)
+        for name, known in self._floating.items():
+            self._floating[name] = known.with_rows(rows.column(name))
         self._writer.write_batch(rows, row_group_size=len(rows))
         self._rows += len(rows)
 
@@ -164,7 +163,7 @@ class OpenFile:
             bytes=self.sink.bytes,
             written_ms=now_ms,
             row_count=self._rows,
-            statistics=statistics(self._footers[0], self._schema, self._with_nan),
+            statistics=statistics(self._footers[0], self._schema, self._floating),
             partition_values=partition_values,
         )
 

@@ -4,20 +4,23 @@ Rules:
 - Bounds may be wider than the values, never narrower. Texts are cut, and the upper bound is raised. Times are told in
   milliseconds, rounded outwards: some readers take no more digits.
 - A column without bounds is always read. That is so if Parquet has none (long values, all null), for lists and maps,
-  for years that no reader shows, and if a column of numbers has NaN: Parquet leaves that out, and Spark takes it for
-  the greatest of all.
+  and for years that no reader shows.
+- Spark takes NaN for the greatest of all numbers, and Arrow's Parquet leaves it out of its bounds: Spark would skip
+  rows by these. So files have none of floating-point columns, and the table has those that are found here, if there is
+  no NaN.
 - Of the topic's columns the first COLUMNS_MAX are told, as Delta does by default, and ours always.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_replication.tables.types import OURS
@@ -30,9 +33,37 @@ _JSON = msgspec.json.Encoder(decimal_format="number")
 _WITHOUT_BOUNDS = (pa.types.is_binary, pa.types.is_boolean)
 
 
+class FloatingColumn(msgspec.Struct, frozen=True):
+    """What is known of a column of floating-point numbers."""
+
+    null_count: int = 0
+    least: float = math.inf
+    greatest: float = -math.inf
+    has_nan: bool = False
+
+    def with_rows(self, column: pa.Array) -> FloatingColumn:
+        seen = pc.min_max(column)
+        least, greatest = seen["min"].as_py(), seen["max"].as_py()
+        return FloatingColumn(
+            self.null_count + column.null_count,
+            self.least if least is None else min(self.least, least),
+            self.greatest if greatest is None else max(self.greatest, greatest),
+            self.has_nan or bool(pc.any(pc.is_nan(column)).as_py()),
+        )
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """JSON has no infinity. Of the two zeros some readers take one for less."""
+        if self.has_nan or not (math.isfinite(self.least) and math.isfinite(self.greatest)):
+            return None
+        return self.least or -0.0, self.greatest or 0.0
+
+
 class _Leaf(NamedTuple):
     """A column of the Parquet file."""
 
+    #: Its name there.
+    name: str
     #: The names of the fields that lead to it.
     path: tuple[str, ...]
     type: pa.DataType
@@ -40,18 +71,27 @@ class _Leaf(NamedTuple):
     is_single: bool
 
 
-def statistics(footer: pq.FileMetaData, schema: pa.Schema, with_nan: Collection[str] = ()) -> str:
-    """The statistics of a file with these columns, as Delta's JSON. with_nan: the columns that have NaN somewhere."""
+def with_bounds(schema: pa.Schema) -> list[str]:
+    """The columns, as Parquet names them, that a file of this schema has bounds of."""
+    leaves = (leaf for field in schema for leaf in _leaves(field.type, field.name, (field.name,)))
+    return [leaf.name for leaf in leaves if leaf.is_single and not pa.types.is_floating(leaf.type)]
+
+
+def statistics(footer: pq.FileMetaData, schema: pa.Schema, floating: Mapping[str, FloatingColumn]) -> str:
+    """The statistics of a file with these columns, as Delta's JSON. floating: by name."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     for place, leaf in _told(schema):
-        found = [group.column(place).statistics for group in groups]
-        if not found or any(each is None or not each.has_null_count for each in found):
-            continue
-        _put(nulls, leaf.path, sum(each.null_count for each in found))
-        bounds = None if leaf.path[0] in with_nan else _bounds(found, leaf)
+        if len(leaf.path) == 1 and leaf.path[0] in floating:
+            null_count, bounds = floating[leaf.path[0]].null_count, floating[leaf.path[0]].bounds
+        else:
+            found = [group.column(place).statistics for group in groups]
+            if not found or any(each is None or not each.has_null_count for each in found):
+                continue
+            null_count, bounds = sum(each.null_count for each in found), _bounds(found, leaf)
+        _put(nulls, leaf.path, null_count)
         if bounds is not None:
             _put(least, leaf.path, bounds[0])
             _put(greatest, leaf.path, bounds[1])
@@ -61,31 +101,31 @@ def statistics(footer: pq.FileMetaData, schema: pa.Schema, with_nan: Collection[
 
 def _told(schema: pa.Schema) -> Iterator[tuple[int, _Leaf]]:
     """The columns of which something is told, and where each is in the file."""
-    leaves = ((number, leaf) for number, field in enumerate(schema) for leaf in _leaves(field.type, (field.name,)))
+    leaves = (
+        (number, leaf) for number, field in enumerate(schema) for leaf in _leaves(field.type, field.name, (field.name,))
+    )
     for place, (number, leaf) in enumerate(leaves):
         if leaf.is_single and (number < COLUMNS_MAX or leaf.path[0] in OURS.names):
             yield place, leaf
 
 
-def _leaves(kind: pa.DataType, path: tuple[str, ...], *, is_single: bool = True) -> Iterator[_Leaf]:
+def _leaves(kind: pa.DataType, name: str, path: tuple[str, ...], *, is_single: bool = True) -> Iterator[_Leaf]:
     if pa.types.is_struct(kind):
         for field in kind:
-            yield from _leaves(field.type, (*path, field.name), is_single=is_single)
+            yield from _leaves(field.type, f"{name}.{field.name}", (*path, field.name), is_single=is_single)
     elif pa.types.is_list(kind):
-        yield from _leaves(kind.value_type, path, is_single=False)
+        yield from _leaves(kind.value_type, f"{name}.list.element", path, is_single=False)
     elif pa.types.is_map(kind):
-        yield from _leaves(kind.key_type, path, is_single=False)
-        yield from _leaves(kind.item_type, path, is_single=False)
+        yield from _leaves(kind.key_type, f"{name}.key_value.key", path, is_single=False)
+        yield from _leaves(kind.item_type, f"{name}.key_value.value", path, is_single=False)
     else:
-        yield _Leaf(path, kind, is_single)
+        yield _Leaf(name, path, kind, is_single)
 
 
 def _bounds(found: Sequence[Any], leaf: _Leaf) -> tuple[Any, Any] | None:
     """The least and the greatest value, as Delta writes them. found: what Parquet says of each group of rows."""
     if any(has_none(leaf.type) for has_none in _WITHOUT_BOUNDS):
         return None
-    if pa.types.is_floating(leaf.type) and len(leaf.path) > 1:
-        return None  # nobody has looked for NaN there
     with_values = [each for each in found if each.has_min_max]
     if not with_values or any(each.num_values and not each.has_min_max for each in found):
         return None
@@ -96,8 +136,6 @@ def _bounds(found: Sequence[Any], leaf: _Leaf) -> tuple[Any, Any] | None:
     if pa.types.is_string(leaf.type):
         cut = _raised(high)
         return None if cut is None else (low[:TEXT_CHARACTERS_MAX], cut)
-    if pa.types.is_floating(leaf.type) and not (math.isfinite(low) and math.isfinite(high)):
-        return None
     return low, high
 
 

@@ -27,7 +27,7 @@ from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.model import PartitionNumber
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.tables.place import table_store
+from spark_replication.tables.places import read_table_options
 from spark_replication.tables.verifying import faults_of
 from spark_replication.transport.security.security import Security, read_security
 
@@ -71,7 +71,7 @@ def _reaching(command: Callable[..., None]) -> Callable[..., None]:
     @settings_options
     @wraps(command)
     def reached(*arguments: Any, bootstrap: str, settings: Settings, **others: Any) -> None:
-        reach = _Reach(bootstrap, read_security(settings), table_store(settings))
+        reach = _Reach(bootstrap, read_security(settings), read_table_options(settings))
         command(*arguments, reach=reach, **others)
 
     found: Callable[..., None] = bootstrap(reached)

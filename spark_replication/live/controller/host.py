@@ -103,7 +103,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change, topic_schema
 from spark_replication.storage.format.group_rows import groups_schema_text
-from spark_replication.tables.place import TablesPlace, fits_table, table_store
+from spark_replication.tables.places import TablesPlace, fits_table, read_table_options
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
@@ -173,7 +173,7 @@ class ControllerHost:
         self.security = security.of_cluster(lambda: self._cluster_id)
         self._mirror_path = mirror_path
         self._store_options = read_store_options(settings)
-        self._table_store = table_store(settings)
+        self._table_store = read_table_options(settings)
         self._mirror: MirrorThread | None = None
         self._last_described = LastDescribed()
         self._mirrors_closing: list[threading.Thread] = []

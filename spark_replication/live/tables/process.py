@@ -26,7 +26,7 @@ from spark_replication.process.memory import Collecting, limit_memory
 from spark_replication.process.processes import LOG_FILE
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.storage.directory.broker_directory import probe
-from spark_replication.tables.place import table_store
+from spark_replication.tables.places import read_table_options
 from spark_replication.transport.security.security import read_security
 
 GONE_S = 10.0
@@ -76,7 +76,7 @@ def main() -> int:
     on_stop_signals(stopped.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
-        security, store = read_security(settings), table_store(settings)
+        security, store = read_security(settings), read_table_options(settings)
         with (
             closing(Routes(arguments.bootstrap, security)) as routes,
             Reader(arguments.bootstrap, security=security, prefer="near") as reader,

@@ -23,8 +23,6 @@ StoreOptions = Mapping[str, str]
 
 PATIENCE: StoreOptions = {"timeout": "20s", "connect_timeout": "5s", "max_retries": "2", "retry_timeout": "20s"}
 
-_FILE = "mirror.storage.file"
-
 
 def read_store_options(settings: Settings) -> StoreOptions:
     if settings.mirror_files_mode and is_remote(settings.mirror_path):
@@ -32,25 +30,27 @@ def read_store_options(settings: Settings) -> StoreOptions:
             f"mirror.files.mode={settings.mirror_files_mode} is of a folder, and mirror.path={settings.mirror_path} is "
             "an object store: that says by itself who may read there"
         )
-    return options_in(_FILE, settings.mirror_storage_file, "mirror.path", settings.mirror_path)
+    return read_options_of(("mirror.path", settings.mirror_path), ("mirror.storage.file", settings.mirror_storage_file))
 
 
-def options_in(setting: str, file: str, path_setting: str, path: str) -> StoreOptions:
-    """The options in the file that a setting names, for the store at the path that another one names."""
-    if not file:
+def read_options_of(place: tuple[str, str], file: tuple[str, str]) -> StoreOptions:
+    """What opens this place. Both are a setting's name and its value. InvalidConfig: they do not fit, or the file will
+    not do."""
+    (of_place, path), (of_file, named) = place, file
+    if not named:
         return PATIENCE
     if not is_remote(path):
         raise InvalidConfig(
-            f"{setting} is set, and {path_setting}={path} names no object store, such as s3a://bucket/folder"
+            f"{of_file} is set, and {of_place}={path} names no object store, such as s3a://bucket/folder"
         )
-    text = read_named(setting, file, Care.SECRET)
+    text = read_named(of_file, named, Care.SECRET)
     try:
         given = tomllib.loads(text.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidConfig(f"{setting}={file} is no TOML: {error}") from error
+        raise InvalidConfig(f"{of_file}={named} is no TOML: {error}") from error
     nested = sorted(name for name, value in given.items() if isinstance(value, dict | list))
     if nested:
-        raise InvalidConfig(f"{setting}={file} has tables or lists ({', '.join(nested)}): each option is one value")
+        raise InvalidConfig(f"{of_file}={named} has tables or lists ({', '.join(nested)}): each option is one value")
     return {**PATIENCE, **{name: _as_text(value) for name, value in given.items()}}
 
 

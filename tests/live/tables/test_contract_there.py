@@ -22,6 +22,6 @@ def store() -> Iterator[ObjectStore]:
     started.down()
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]
 def cast(store: ObjectStore) -> TableCast:
     return OfDelta(f"s3a://{BUCKET}/tables/{uuid.uuid4()}", {**PATIENCE, **store.options})

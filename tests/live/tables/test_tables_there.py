@@ -129,7 +129,7 @@ def test_a_table_there_is_tidied_by_another_process(store: ObjectStore) -> None:
     opened = table.opened()
     assert opened is not None
     opened.alter.set_table_properties({RETENTION_OF_DATA: as_interval(timedelta())})
-    tidied_aside(UpkeepTask(uri=URI, owner=OWNER, store=cast.store, file_bytes=FILE_BYTES, swept_age_ms=-60_000))
+    tidied_aside(UpkeepTask(uri=URI, owner=OWNER, store=dict(cast.store), file_bytes=FILE_BYTES, swept_age_ms=-60_000))
     opened = table.opened()
     assert opened is not None
     (joined,) = files_in(opened)

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, TableFeatures
 
 from spark_replication.process.threads import now_ms
 from spark_replication.tables import joining
-from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner
+from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner, open_table
+from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.joining import JOINED_MIN, TableFile, _small, _together, join
 from spark_replication.tables.parquet_files import StoredRows
 from spark_replication.tables.verifying import faults_of
@@ -39,7 +40,7 @@ def of_file(table: DeltaTopicTable, path: str, column: str) -> list[int]:
 
 
 def test_joined_files_have_the_same_rows_and_leave_the_transactions(table: DeltaTopicTable) -> None:
-    commit(table, TOPIC, rows(0, 0, 2, epoch=4), rows(1, 0, 1))
+    before = commit(table, TOPIC, rows(0, 0, 2, epoch=4), rows(1, 0, 1))
     for start in range(1, JOINED_MIN):
         before = commit(table, TOPIC, rows(1, start, start + 1))
     kept = contents(table)
@@ -125,10 +126,9 @@ def test_more_rows_than_memory_is_to_hold_are_joined(table: DeltaTopicTable, mon
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], object]]) -> None:
     """Something happens each time between the files that were written and the commit."""
-    real = joining.open_table
 
-    def opened_and_more(*args: object) -> DeltaTable | None:
-        found: DeltaTable | None = real(*args)  # type: ignore[arg-type]
+    def opened_and_more(folder: TableFolder, owner: TableOwner) -> DeltaTable | None:
+        found = open_table(folder, owner)
         if meanwhile and found is not None:
             meanwhile.pop(0)()
         return found

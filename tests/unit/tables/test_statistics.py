@@ -13,22 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_replication.tables.statistics import COLUMNS_MAX, statistics
+from spark_replication.tables.statistics import COLUMNS_MAX, FloatingColumn, statistics, with_bounds
 
 HIGHEST = "\U0010ffff"
 
 
-def told(column: pa.Array, *, rows_of_group: int = 1_000, with_nan: bool = False) -> tuple[Any, Any, Any]:
+def told(column: pa.Array, *, rows_of_group: int = 1_000) -> tuple[Any, Any, Any]:
     """The least and greatest value and the number of nulls of a column "c"; ... stands for none."""
-    found = of_table(pa.table({"c": column}), rows_of_group=rows_of_group, with_nan={"c"} if with_nan else set())
+    found = of_table(pa.table({"c": column}), rows_of_group=rows_of_group)
     assert found["numRecords"] == len(column)
     return found["minValues"].get("c", ...), found["maxValues"].get("c", ...), found["nullCount"].get("c", ...)
 
 
-def of_table(table: pa.Table, *, rows_of_group: int = 1_000, with_nan: set[str] | None = None) -> dict[str, Any]:
+def of_table(table: pa.Table, *, rows_of_group: int = 1_000) -> dict[str, Any]:
     file = io.BytesIO()
-    pq.write_table(table, file, row_group_size=rows_of_group)
-    found: dict[str, Any] = json.loads(statistics(pq.read_metadata(file), table.schema, with_nan or set()))
+    pq.write_table(table, file, row_group_size=rows_of_group, write_statistics=with_bounds(table.schema))
+    floating = {field.name: FloatingColumn() for field in table.schema if pa.types.is_floating(field.type)}
+    for batch in table.to_batches(max_chunksize=rows_of_group):
+        floating = {name: known.with_rows(batch.column(name)) for name, known in floating.items()}
+    found: dict[str, Any] = json.loads(statistics(pq.read_metadata(file), table.schema, floating))
     return found
 
 
@@ -43,6 +46,8 @@ def at(microsecond: int, second: int = 7) -> datetime:
         pytest.param(pa.array([None, None], pa.int8()), ..., ..., 2, id="nulls alone"),
         pytest.param(pa.array([1.5, -0.25]), -0.25, 1.5, 0, id="floating"),
         pytest.param(pa.array([1.5, math.inf]), ..., ..., 0, id="JSON has no infinity"),
+        pytest.param(pa.array([1.5, math.nan, None]), ..., ..., 1, id="Spark takes NaN for the greatest"),
+        pytest.param(pa.array([None], pa.float32()), ..., ..., 1, id="floating, all null"),
         pytest.param(pa.array(["b", "a", None]), "a", "b", 1, id="texts"),
         pytest.param(pa.array(["a" * 40, "b" * 40]), "a" * 32, "b" * 32 + HIGHEST, 0, id="long texts"),
         pytest.param(pa.array(["a", "b" * 32 + HIGHEST]), ..., ..., 0, id="no short text is above"),
@@ -70,7 +75,7 @@ def at(microsecond: int, second: int = 7) -> datetime:
         pytest.param(pa.array([[1], None]), ..., ..., ..., id="lists"),
         pytest.param(pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())), ..., ..., ..., id="maps"),
         pytest.param(pa.array([{"x": 2, "y": [1]}, {"x": 1, "y": [9]}]), {"x": 1}, {"x": 2}, {"x": 0}, id="structs"),
-        pytest.param(pa.array([{"x": 0.5}]), ..., ..., {"x": 0}, id="floating within structs"),
+        pytest.param(pa.array([{"x": 0.5, "y": 1}]), {"y": 1}, {"y": 1}, {"y": 0}, id="floating within structs"),
     ],
 )
 def test_what_is_told_of_a_column(column: pa.Array, least: Any, greatest: Any, nulls: Any) -> None:
@@ -83,7 +88,7 @@ def test_a_decimal_has_all_of_its_digits() -> None:
     file = io.BytesIO()
     table = pa.table({"c": pa.array([number], pa.decimal128(20, 0))})
     pq.write_table(table, file)
-    assert f'"maxValues":{{"c":{number}}}' in statistics(pq.read_metadata(file), table.schema)
+    assert f'"maxValues":{{"c":{number}}}' in statistics(pq.read_metadata(file), table.schema, {})
 
 
 def test_bounds_are_of_all_groups_of_rows() -> None:
@@ -91,10 +96,21 @@ def test_bounds_are_of_all_groups_of_rows() -> None:
     assert told(pa.array(["a", "b" * 5_000, "c"]), rows_of_group=1) == (..., ..., 0), "one group says nothing"
 
 
-def test_nan_is_above_all_for_spark_so_there_are_no_bounds() -> None:
-    column = pa.array([1.0, math.nan])
-    assert told(column) == (1, 1, 0), "Parquet does not say"
-    assert told(column, with_nan=True) == (..., ..., 0)
+def test_files_have_no_bounds_of_what_may_be_nan() -> None:
+    floating = {"c": pa.array([0.5]), "s": pa.array([{"x": 0.5, "y": 1}])}
+    table = pa.table({**floating, "l": [[1]], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())), "n": [1]})
+    file = io.BytesIO()
+    pq.write_table(table, file, write_statistics=with_bounds(table.schema))
+    group = pq.read_metadata(file).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert [column.path_in_schema for column in columns if column.is_stats_set] == ["s.y", "n"]
+
+
+def test_both_zeros_are_within_the_bounds_of_one() -> None:
+    for zero in (-0.0, 0.0):
+        bounds = FloatingColumn().with_rows(pa.array([zero])).bounds
+        assert bounds is not None
+        assert [math.copysign(1, each) for each in bounds] == [-1, 1]
 
 
 def test_of_many_columns_the_first_are_told_and_ours() -> None:

@@ -149,7 +149,8 @@ def test_a_file_that_is_committed_while_it_is_swept_stays(table: DeltaTopicTable
 
 def test_the_log_is_cut_and_nothing_is_lost(table: DeltaTopicTable) -> None:
     for start in range(5):
-        before = commit(table, TOPIC, rows(0, start, start + 1), rows(1, start, start + 1))
+        commit(table, TOPIC, rows(0, start, start + 1), rows(1, start, start + 1))
+    before = table.load()
     log = Path(table.folder.uri) / "_delta_log"
     for each in log.glob("*.json"):
         made_older(each, 8 * 24 * HOUR_MS)
