@@ -75,7 +75,7 @@ from spark_replication.messages.requests import (
     ToldQuotas,
     WidenTopic,
 )
-from spark_replication.messages.tables import TableEndsTaken, TellTableEnds
+from spark_replication.messages.tables import OpenTable, TableEndsTaken, TellTableEnds
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 Told = TypeVar("Told", bound=msgspec.Struct)
@@ -204,6 +204,7 @@ DISK_DAMAGED = Action("disk_damaged", DiskDamaged, Done, _of_cluster("cluster_ac
 GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alter"))
 OPEN_GROUPS = Action("open_groups", OpenGroups, Done, _nothing)
+OPEN_TABLE = Action("open_table", OpenTable, Done, lambda asked: _altered([asked.topic]))
 DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"), only_asks=True)
 DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"), only_asks=True)
 DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"), only_asks=True)

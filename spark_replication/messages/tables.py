@@ -1,4 +1,5 @@
-"""What a table's writer tells leaders: how far the table has their partitions, so that retention may go on (TB4)."""
+"""What a table's writer tells leaders: how far the table has their partitions, so that retention may go on (TB4); and
+what it asks the controller: to make the table."""
 
 from __future__ import annotations
 
@@ -7,6 +8,13 @@ import msgspec
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.records import Refusal
 from spark_replication.model import Epoch, Offset, PartitionNumber
+
+
+class OpenTable(Message, frozen=True, kw_only=True):
+    """Make the topic's table, unless it is there. The controller alone makes tables: a writer that does not find what
+    the controller has made is on a host that does not share table.path, and would write a table of its own."""
+
+    topic: str
 
 
 class ToldTableEnd(Part, frozen=True, kw_only=True):

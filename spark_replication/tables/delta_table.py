@@ -130,6 +130,12 @@ class DeltaTopicTable:
 
     # Besides
 
+    def make(self) -> None:
+        """Make the table, unless it is there."""
+        with self.folder.translated("make it"):
+            if self._last() is None:
+                self._created()
+
     def layout(self) -> TableLayout:
         """How files are to be written. The table may be made in another layout meanwhile: then TableChanged refuses
         them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import wraps
@@ -13,6 +12,7 @@ import click
 from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, bootstrap, output, reach_ms, settings_options, show
 from spark_replication.admin.cli.progress_line import ProgressLine
+from spark_replication.admin.tables_by_hand import PATIENCE_S, write_tables
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.ranges import answered_ranges
 from spark_replication.client.finding.routes import Routes
@@ -23,15 +23,12 @@ from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import told_by, wanted_of
 from spark_replication.live.tables.agreement import differences
 from spark_replication.live.tables.table_topics import TableTopic, table_topics
-from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.model import PartitionNumber
-from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.tables.places import read_table_options
 from spark_replication.tables.verifying import faults_of
 from spark_replication.transport.security.security import Security, read_security
 
-PATIENCE_S = 60.0
 ASK_MS = 10_000
 ALL = FlushRules(flush_ms=0, file_bytes=1 << 40)
 
@@ -130,24 +127,9 @@ def write(reach: _Reach, *, once: bool, patience_s: float, topics: tuple[str, ..
     """Write the tables of these topics, or of all that are tables, until Ctrl-C.
 
     Any number of writers may do so at one time, anywhere, and be killed: each row gets there once."""
-    stopped = threading.Event()
-    on_stop_signals(stopped.set)
-    with reach.routes() as routes, reach.reader() as reader:
-        writers = TableWriters(routes, reader, reach.store, topics=topics, at_once=once)
-        with ProgressLine() as line:
-            if once:
-                writers.write_once(patience_s, stopped.wait, lambda: line.tell(_told(writers)))
-            else:
-                writers.run(stopped.wait, lambda: line.tell(_told(writers)))
-        click.echo(_told(writers), err=True)
-
-
-def _told(writers: TableWriters) -> str:
-    found = [each.written for each in writers.all]
-    rows, commits = sum(each.rows for each in found), sum(each.commits for each in found)
-    refused = sum(each.refused for each in found)
-    others = f", {refused} refused since others had written" if refused else ""
-    return f"{rows} rows in {commits} commits to {len(found)} tables{others}"
+    with ProgressLine() as line:
+        done = write_tables(*reach, topics, once=once, patience_s=patience_s, reach_ms=reach_ms(), progress=line.tell)
+    click.echo(done, err=True)
 
 
 @table.command()

@@ -28,9 +28,12 @@ from spark_replication.process.logs import log_to_file
 from spark_replication.process.memory import Collecting
 from spark_replication.spark.cluster_file import make_data_directory
 from spark_replication.spark.session import build_session, end_session, submitted_master
+from spark_replication.tables.places import table_uri
 
 LOG_FILE = "driver.log"
 PARTITIONS = 3
+FLUSH_S = 10  # soon enough for whoever looks
+TABLE = {"table": True, "table.flush.ms": FLUSH_S * 1_000}
 LOAD = Rate(rows=None, seconds=None, rows_per_s=1_000, batch_rows=100)
 REDRAW_S = 1.0
 LOG_LINE_S = 5.0
@@ -96,7 +99,7 @@ def serve(cluster: sr.SparkCluster, console: Console, stopping: threading.Event,
 
 
 def introduction(cluster: sr.SparkCluster, *, with_load: bool) -> str:
-    where = cluster.zookeeper
+    where, table = cluster.zookeeper, table_uri(cluster.settings.table_path, TOPIC)
     return f"""
 page        {cluster.page or "none: see the log"}
 brokers     {cluster.bootstrap}
@@ -104,17 +107,22 @@ zookeeper   {where}
 data        {cluster.directory}
 log         {cluster.directory / LOG_FILE}
 mirror      {cluster.mirror_path}  (Delta: partitions, brokers, topics, events, status)
+table       {table}  (Delta: the {TOPIC} themselves, {FLUSH_S} s after they came)
 
 from another terminal:
   export SPARK_REPLICATION_BOOTSTRAP={where}
   .venv/bin/spark-replication partitions
   .venv/bin/spark-replication consume {TOPIC} -n 5
+  .venv/bin/spark-replication table status {TOPIC}
   .venv/bin/python jobs/read_orders.py --from latest --follow
 from Python, or a notebook whose kernel is .venv/bin/python:
   import spark_replication as sr
   sr.connect("{where}")  # how the cluster is; jobs/notebooks/tour.py shows more
   reader = sr.Reader("{where}")
   next(reader.read("{TOPIC}", partition=0)).batch.to_pandas()
+  from deltalake import DeltaTable, QueryBuilder
+  orders = QueryBuilder().register("orders", DeltaTable("{table}"))
+  orders.execute("SELECT _partition, count(*), max(_offset) FROM orders GROUP BY _partition")
 try: kill -9 one of the pids below, and watch its partitions move{f"; {TOPIC} keeps growing" if with_load else ""}.
 Ctrl-C stops everything.
 """
@@ -123,7 +131,7 @@ Ctrl-C stops everything.
 def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
     """Produce a little load, so that there is something to see. The cluster goes on, whatever ends the load."""
     try:
-        partitions = topic_partitions(cluster.admin, TOPIC, PARTITIONS)
+        partitions = topic_partitions(cluster.admin, TOPIC, PARTITIONS, TABLE)
         with sr.Producer(cluster.zookeeper, security=cluster.security) as producer:
             produced = OrderLoad(producer, TOPIC, partitions, LOAD).run(stopping, lambda _produced: None)
         if produced.error is not None:

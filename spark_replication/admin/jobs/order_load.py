@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Event
@@ -17,6 +17,7 @@ from spark_replication.client.asking.admin import Admin
 from spark_replication.client.producing.producer import Producer
 from spark_replication.engine.client.sending import Ack
 from spark_replication.errors import ReplicationError, TopicAlreadyExists
+from spark_replication.model import Scalar
 
 TOPIC = "orders"
 SCHEMA = pa.schema([("id", pa.int64()), ("at_ms", pa.int64()), ("amount", pa.float64())])
@@ -58,11 +59,11 @@ def order_batch(first_id: int, rows: int, at_ms: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(ids), pa.array(np.full(rows, at_ms)), pa.array(amounts)], schema=SCHEMA)
 
 
-def topic_partitions(admin: Admin, topic: str, partitions: int) -> int:
-    """How many partitions the topic has. It is created if it is not there."""
+def topic_partitions(admin: Admin, topic: str, partitions: int, config: Mapping[str, Scalar] = {}) -> int:
+    """How many partitions the topic has. It is created, with these settings, if it is not there."""
     with suppress(TopicAlreadyExists):
         if topic not in {found.name for found in admin.describe_topics()}:
-            return len(admin.create_topic(topic, SCHEMA, partitions=partitions).partitions)
+            return len(admin.create_topic(topic, SCHEMA, partitions=partitions, config=config).partitions)
     (found,) = admin.describe_topics([topic])
     return len(found.partitions)
 

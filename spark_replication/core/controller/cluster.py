@@ -511,8 +511,11 @@ class ClusterState:
     def policy_of(self, topic: str) -> Policy:
         return Policy.of(self.settings_of(topic), recovery_enabled=self.settings.unclean_recovery_enabled)
 
+    def is_table(self, topic: str) -> bool:
+        return topic != GROUPS_TOPIC and self.settings_of(topic).table
+
     def sealing_of(self, partition: TopicPartition) -> Sealing:
-        if partition.topic == GROUPS_TOPIC or not self.settings_of(partition.topic).table:
+        if not self.is_table(partition.topic):
             return NO_TABLE
         return Sealing(has_table=True, known=self.seals.get(partition))
 

@@ -42,6 +42,7 @@ from spark_replication.engine.controller.candidacy import Candidacy, Instruction
 from spark_replication.engine.controller.candidacy import Event as Happened
 from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.errors import (
+    InvalidRequest,
     NotController,
     ReplicationError,
     RequestTimedOut,
@@ -72,6 +73,7 @@ from spark_replication.messages.actions import (
     METADATA,
     METRICS,
     OPEN_GROUPS,
+    OPEN_TABLE,
     REBUILD_MIRROR,
 )
 from spark_replication.messages.commands import TellNotes
@@ -92,17 +94,18 @@ from spark_replication.messages.requests import (
     ToldAcls,
     ToldQuotas,
 )
+from spark_replication.messages.tables import OpenTable
 from spark_replication.mirror.asking.load import UNREADABLE, reason_of
 from spark_replication.mirror.asking.told_events import read_told
 from spark_replication.mirror.delta.object_store import read_store_options
 from spark_replication.mirror.telling.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.telling.feed import MirrorThread, Teller
 from spark_replication.model import TopicConfig
-from spark_replication.ports import TopicTable
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change, topic_schema
 from spark_replication.storage.format.group_rows import groups_schema_text
+from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.places import TablesPlace, fits_table, read_table_options
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
@@ -271,10 +274,10 @@ class ControllerHost:
         self._tasks.put(run)
         return self._awaited(answer)
 
-    def _table_of(self, cluster_id: str) -> Callable[[str, str], TopicTable]:
+    def _table_of(self, cluster_id: str) -> Callable[[str, str], DeltaTopicTable]:
         place = TablesPlace(cluster_id, self._settings.table_path, self._table_store)
 
-        def table_of(topic: str, topic_id: str) -> TopicTable:
+        def table_of(topic: str, topic_id: str) -> DeltaTopicTable:
             def known(cluster: ClusterState) -> tuple[TopicConfig, str]:
                 if topic not in cluster.topics:
                     raise UnknownTopicOrPartition(f"topic {topic} is gone: there is nothing to seal")
@@ -512,6 +515,7 @@ class ControllerHost:
             handled(DISK_DAMAGED, self._disk_damaged),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
             handled_of(OPEN_GROUPS, self._open_groups),
+            handled(OPEN_TABLE, self._open_table),
             handled(DESCRIBE_EVENTS, self._events),
             handled(DESCRIBE_ACLS, self._told_acls),
             handled(DESCRIBE_QUOTAS, self._told_quotas),
@@ -560,6 +564,19 @@ class ControllerHost:
         if reply.error is not None:
             raise reply.error
         return RequestAnswer(errors={name: _refusal(error) for name, error in reply.errors.items()})
+
+    def _open_table(self, asked: OpenTable) -> Done:
+        def known(cluster: ClusterState) -> str:
+            if asked.topic not in cluster.topics:
+                raise UnknownTopicOrPartition(f"there is no topic {asked.topic}: check the name")
+            if not cluster.is_table(asked.topic):
+                raise InvalidRequest(
+                    f"topic {asked.topic} is no table: spark-replication topics configure {asked.topic} table=true"
+                )
+            return cluster.topics[asked.topic].state.topic_id
+
+        self._table_of(self._cluster_id)(asked.topic, self.ask(known)).make()
+        return Done()
 
     def _open_groups(self, _asked: OpenGroups, caller: str) -> Done:
         def missing(cluster: ClusterState) -> int | None:

@@ -16,6 +16,7 @@ from spark_replication.client.finding.ranges import answered_ranges
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
+from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import (
     AskLeaders,
     CommitRows,
@@ -30,11 +31,11 @@ from spark_replication.engine.client.table_writing import (
     told_by,
     wanted_of,
 )
-from spark_replication.errors import ReplicationError, TableChanged
-from spark_replication.messages.actions import TABLE_ENDS
+from spark_replication.errors import NotController, ReplicationError, StorageFailed, TableChanged
+from spark_replication.messages.actions import OPEN_TABLE, TABLE_ENDS
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import WantedRange
-from spark_replication.messages.tables import TellTableEnds, ToldTableEnd
+from spark_replication.messages.tables import OpenTable, TellTableEnds, ToldTableEnd
 from spark_replication.model import BrokerId, Epoch, Offset, PartitionNumber, TopicPartition
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.format.batches import topic_schema
@@ -116,7 +117,7 @@ class TopicTableWriter:
     def _done(self, doing: Doing) -> Doing:
         match doing:
             case LoadTable():
-                return self._writing.loaded(self._table.load())
+                return self._writing.loaded(self._loaded())
             case AskLeaders(starts=starts):
                 wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
                 told = self._asked(wanted)
@@ -132,6 +133,22 @@ class TopicTableWriter:
                 return self._committed(doing)
             case _:
                 raise AssertionError(doing)
+
+    def _loaded(self) -> TableVersion:
+        version = self._table.load()
+        if version.number is None:
+            deadline = Deadline(ASK_MS)
+            controller = self._routes.metadata((), deadline).controller
+            if controller is None:
+                raise NotController(f"the table of {self.topic} is made by a controller, and there is none: wait")
+            self._routes.call(controller, OPEN_TABLE, OpenTable(topic=self.topic), deadline)
+            version = self._table.load()
+        if version.number is None:
+            raise StorageFailed(
+                f"the table of {self.topic} is not at {self._table.folder.uri}, where the controller has made it: name "
+                "a folder that all hosts share, or an object store (table.path)"
+            )
+        return version
 
     def _mine(self) -> frozenset[PartitionNumber]:
         led = ((each.partition, each.state.leader) for each in self._topic.partitions)
