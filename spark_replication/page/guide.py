@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 FOLDER = Path(__file__).parents[1] / "guide"
 #: The order in which they are read. Those of the reference, which `guide --write-reference` writes, come after them.
 ORDER = (
-    *("start", "concepts", "from-kafka", "python", "groups", "spark", "notebooks", "tables"),
+    *("start", "concepts", "from-kafka", "python", "groups", "spark", "notebooks", "topic-tables", "tables"),
     *("operate", "moves", "metrics", "deploy", "security", "measured"),
 )
 
