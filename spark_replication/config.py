@@ -507,7 +507,6 @@ LOSSLESS: Mapping[str, Scalar] = {
     "retention.bytes": -1,
     "unclean.recovery.strategy": "manual",
     "unclean.leader.election.enable": False,
-    "table": True,  # elections wait for it
     "security.acls": "",
 }
 

@@ -514,7 +514,14 @@ class ClusterState:
     def is_table(self, topic: str) -> bool:
         return topic != GROUPS_TOPIC and self.settings_of(topic).table
 
+    def may_be_table(self, topic: str) -> bool:
+        """Whether only settings that cannot be read say whether the topic is a table: nobody makes one then, and
+        elections from outside wait."""
+        return self.unreadable.settings and "table" not in self.topics[topic].config.settings and topic != GROUPS_TOPIC
+
     def sealing_of(self, partition: TopicPartition) -> Sealing:
+        if self.may_be_table(partition.topic):
+            return Sealing(has_table=True)
         if not self.is_table(partition.topic):
             return NO_TABLE
         return Sealing(has_table=True, known=self.seals.get(partition))

@@ -89,6 +89,8 @@ def unsealed(
     beside what is asked for `others` (TB5)."""
     known = cluster.seals.get(partition)
     trouble = f": {known.why}" if known is not None and known.why else ""
+    if cluster.may_be_table(partition.topic):
+        trouble = ": the cluster's settings, which say whether it is one, cannot be read"
     error = TableNotSealed(
         f"the table of {partition.topic} is being sealed at leader epoch {epoch} of {partition}, so that no offset "
         f"that it has is given again{trouble}: ask again in a moment"

@@ -208,7 +208,7 @@ def _seal_of_elected(
 def due_seal(cluster: ClusterState, partition: TopicPartition, epoch: Epoch) -> dict[TopicPartition, Epoch]:
     """The seal to ask for, if it is time."""
     is_asked = is_due(cluster.seals.get(partition), epoch, cluster.now_ms, SEAL_RETRY_MS)
-    return {partition: epoch} if is_asked else {}
+    return {partition: epoch} if is_asked and not cluster.may_be_table(partition.topic) else {}
 
 
 def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> UncleanRecovery | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -9,10 +10,11 @@ from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.controller.settling import SEAL_RETRY_MS, waiting
 from spark_replication.core.law.election import Waiting
 from spark_replication.core.tables.sealing import TableEnd
-from spark_replication.messages.requests import AddPartitions, RemovePartitions
-from spark_replication.model import ClusterSettings, encode
+from spark_replication.messages.requests import AddPartitions, ElectLeaders, RemovePartitions
+from spark_replication.model import ClusterSettings, TopicConfig, encode
+from spark_replication.sim.world.stored import GARBAGE
 from spark_replication.zk import paths
-from spark_replication.zk.operations import Create
+from spark_replication.zk.operations import EXISTS, Create, SetData
 from tests.unit.core.stories import FOO, FOO_ID, state
 from tests.unit.engine.test_controller_loop import FOO_1, Story
 
@@ -90,3 +92,19 @@ def test_a_request_below_admin_that_waits_for_a_table_stays_and_is_done_later() 
     assert (leaders(story)[1], story.store.partitions[FOO_1].state.start_at) == (2, 7)
     story.loop.tick(3)
     assert story.seals.take() == []
+
+
+@pytest.mark.parametrize(("own", "waits"), [({}, True), ({"table": True}, True), ({"table": False}, False)])
+def test_while_nobody_can_read_whether_a_topic_is_a_table_it_is_treated_as_one_and_none_is_made(
+    own: dict[str, bool], waits: bool
+) -> None:
+    story = Story(foo_0=ALONE, foo_1=ALONE, fast=True)
+    story.store.multi([SetData(paths.topic_config("foo"), encode(TopicConfig(settings=own)), EXISTS)])
+    story.store.tree.multi([Create(paths.CLUSTER_CONFIG, GARBAGE)])
+    story.takes_over(fast=True)
+    story.broker_down(1)
+    story.asks(ElectLeaders(kind="unclean", partitions=("foo-0",)))
+    assert story.answers.parts == ({9: {"foo-0": "TABLE_NOT_SEALED"}} if waits else {})
+    assert leaders(story)[0] == (None if waits else 2)
+    assert bool(story.seals.take()) == (own == {"table": True}), "only what is known to be a table is sealed"
+    assert story.loop.cluster.is_table("foo") == (own == {"table": True})
