@@ -5,14 +5,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import spark_replication as sr
+from spark_replication.client.finding.routes import Routes
 from spark_replication.errors import ReplicationError
+from spark_replication.live.tables.table_topics import table_topics
+from spark_replication.live.tables.topic_writer import TopicTableWriter
+from spark_replication.mirror.delta.object_store import PATIENCE
 from tests.live.tables.written import SCHEMA, faults, log_folders, produce, stored, write
 from tests.waiting import eventually
 
@@ -157,3 +163,23 @@ def test_a_topic_that_is_made_again_is_refused_the_table_of_the_one_before(clust
     produce(cluster, 0, 10)
     with pytest.raises(ReplicationError, match="it stays as it is"):
         write(cluster, patience_s=2)
+
+
+def test_a_writer_that_does_not_share_the_folder_writes_no_table_of_its_own(
+    cluster: sr.LocalCluster, tmp_path: Path
+) -> None:
+    produce(cluster, 0, 10)
+    with closing(Routes(cluster.bootstrap)) as routes, sr.Reader(cluster.bootstrap) as reader:
+        (topic,) = table_topics(routes, ["orders"])
+        elsewhere = replace(topic, settings=replace(topic.settings, table_path=str(tmp_path / "elsewhere")))
+        writer = TopicTableWriter(topic.metadata, routes, reader, elsewhere.table(PATIENCE), topic.rules)
+        writer.go_on()
+    assert "where the controller has made it: name a folder that all hosts share" in writer.why_not()
+    assert not (tmp_path / "elsewhere").exists()
+    assert (tmp_path / "tables" / "orders" / "_delta_log").is_dir()
+
+
+def test_who_asks_for_the_table_of_a_topic_that_is_none_is_told_how_to_make_it_one(cluster: sr.LocalCluster) -> None:
+    cluster.admin.create_topic("plain", SCHEMA, partitions=1, replication_factor=1, config={"table": False})
+    with pytest.raises(ReplicationError, match="topics configure plain table=true"):
+        write(cluster, "plain")
