@@ -23,7 +23,7 @@ from spark_replication.tables.parquet_files import StoredRows
 from spark_replication.tables.table_log import TableLog
 from spark_replication.tables.upkeep import TableUpkeep
 from spark_replication.tables.verifying import faults_of
-from tests.unit.tables.table_stories import FILE_BYTES, commit, contents, numbers, opened, rows, uploads
+from tests.unit.tables.table_stories import FILE_BYTES, checkpointed, commit, contents, numbers, opened, rows, uploads
 
 OWNER = TableOwner(cluster_id="ours", topic="orders", topic_id="first")
 TOPIC = pa.schema([("number", pa.int64())])
@@ -55,15 +55,6 @@ def interrupted(uri: str, *meanwhile: Callable[[], object]) -> Interrupted:
     table = Interrupted(uri, OWNER, TOPIC, now_ms=now_ms)
     table.meanwhile = [*meanwhile]
     return table
-
-
-def checkpointed(uri: str) -> None:
-    """As after weeks: nothing of the log is left but a checkpoint."""
-    opened = DeltaTable(uri)
-    opened.create_checkpoint()
-    for each in (Path(uri) / "_delta_log").glob("*.json"):
-        if each.stem != f"{opened.version():020}":
-            each.unlink()
 
 
 MEANWHILE: dict[str, Callable[[str], object]] = {

@@ -116,6 +116,8 @@ def test_nan_anywhere_leaves_a_column_without_bounds(folder: TableFolder, monkey
         batch = pa.record_batch([pa.array([value]), pa.array([1.0], pa.float32())], schema)
         files.add(StoredRows(0, offset, 1, 0, batch))
     (file,) = files.close()
+    group = pq.read_metadata(Path(folder.uri) / file.path).row_group(0)
+    assert [group.column(place).is_stats_set for place in range(3)] == [False, False, True], "Arrow leaves NaN out"
     assert "a" not in json.loads(file.statistics)["minValues"]
     assert json.loads(file.statistics)["minValues"]["b"] == 1
 
@@ -150,11 +152,13 @@ def test_the_day_of_a_batch_is_its_leaders(folder: TableFolder) -> None:
 
 def test_only_so_many_files_are_open(folder: TableFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_files, "FILES_OPEN_MAX", 2)
+    monkeypatch.setattr(parquet_files, "GROUP_BYTES", 1)
     files = files_in(folder, TOPIC, "number")
-    files.add(stored(0, 0, 5))
-    files.add(stored(1, 0, 5))
+    for partition in range(2):
+        files.add(stored(partition, 0, 5))
+        assert len(files._open) == 2
     found = files.close()
-    assert len(found) == 5
+    assert len(found) == 10, "a file that was closed is not opened again"
     assert sum(file.row_count for file in found) == 10
 
 
