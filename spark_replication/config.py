@@ -319,6 +319,12 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "empty = in the data directory"
         ),
     ] = field(name="table.path", default="")
+    table_writer_enabled: Annotated[
+        bool,
+        Meta(
+            description="beside each broker a process writes topics' tables; false: only who writes them otherwise does"
+        ),
+    ] = field(name="table.writer.enabled", default=True)
     table_storage_file: Annotated[
         str,
         Meta(description="TOML that not everybody may read: what opens table.path, as delta-rs has it"),

@@ -55,6 +55,7 @@ from spark_replication.page.served import is_told, read_url
 from spark_replication.process.extras import require_server
 from spark_replication.process.files import shared_directory
 from spark_replication.process.processes import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
+from spark_replication.tables.places import with_table_path
 from spark_replication.transport.flight.actions import call
 from spark_replication.transport.security.security import Security, read_security
 from spark_replication.view.health import (
@@ -103,7 +104,7 @@ class LocalCluster:
     ) -> None:
         self.directory = directory
         self.security = security
-        self._settings = settings
+        self._settings = with_table_path(settings, directory)
         self._origins = dict(origins)
         self._temporary = temporary
         self._logs = directory / "logs"

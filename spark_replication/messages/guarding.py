@@ -25,6 +25,8 @@ class LeaseAnswer(Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: Epoch
     pid: int
+    #: Whether the broker knows of a topic that is a table, so that there is to be a writer beside it.
+    has_tables: bool = False
 
 
 class BrokerDied(Message, frozen=True, kw_only=True):

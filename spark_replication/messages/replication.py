@@ -86,7 +86,7 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
     schema_bytes: Count = 0
     entry_bytes: Count = 0
     data_bytes: Count = 0
-    #: For a follower that begins anew: what the leader knows of idempotent producers whose batches lay below log_start.
+    #: For a follower that begins at log_start: what the leader knows of idempotent producers whose batches lay below.
     producers: bytes = b""
 
     @property

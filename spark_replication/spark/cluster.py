@@ -55,6 +55,7 @@ from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.directory.broker_directory import read_identity
+from spark_replication.tables.places import with_table_path
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.security import read_security, require_own_brokers
 from spark_replication.view import health
@@ -105,7 +106,7 @@ class SparkCluster:
         origins: Mapping[str, str] = {},
     ) -> None:
         self.directory = Path(settings.data_dir).resolve()
-        self.settings = settings
+        self.settings = with_table_path(settings, self.directory)
         self._origins = dict(origins)
         self.security = read_security(settings)
         self._spark = spark

@@ -143,6 +143,11 @@ class DeltaTopicTable:
         with self.folder.translated("open"):
             return self._open()
 
+    def last(self) -> tuple[DeltaTable, TableVersion] | None:
+        """The last version, and what it says of itself; None: there is no table."""
+        with self.folder.translated("open"):
+            return self._last()
+
     def _stored(
         self,
         on: TableVersion,

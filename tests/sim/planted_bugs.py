@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from spark_replication.sim.judges.groups import NEVER_LOST, NO_STALE_COMMIT, NOTHING_SKIPPED, ONE_OWNER
 from spark_replication.sim.judges.guarding import EARLIER_LEASE, GUARDED, KEPT, MINDED, NEW_IDS, OTHERS
+from spark_replication.sim.judges.tables import NO_OFFSET_TWICE as TWICE
+from spark_replication.sim.judges.tables import RETENTION_WAITS as WAITS
+from spark_replication.sim.judges.tables import TABLE_IS_THE_LOG as TABLE
 from spark_replication.sim.run import UNEXPECTED
 
 
@@ -60,6 +63,7 @@ READERS = "readers_are_told"
 ONE_LOG = "readers_go_on_in_one_log"
 EACH_ONCE = "readers_get_each_offset_once"
 TO_THE_END = "readers_reach_the_end"
+LOSS_TOLD = "loss_is_told"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 # Somebody was not told what everybody is to know.
 UNTOLD = (
@@ -1017,7 +1021,7 @@ PLANTED_BUGS = (
     bug(
         "elect from outside without a word of what may be lost",
         "core/law/partition_change.py",
-        "loss=_with_loss(state.loss, leader_epoch + 1, outcome, now_ms),",
+        "loss=_with_loss(state.loss, leader_epoch + 1, _with_table(outcome, start_at), now_ms),",
         "loss=state.loss,",
         "loss_is_told",
         seed=1,
@@ -1718,5 +1722,95 @@ PLANTED_BUGS = (
         "        self.has_lost_coordinator = False\n",
         ASSIGNED,
         profile="groups",
+    ),
+    bug(
+        "elect from outside before the table is sealed",
+        "core/tables/sealing.py",
+        "        return self.has_table and self._told(epoch) is None\n",
+        "        return False\n",
+        TWICE,
+        profile="tables",
+    ),
+    bug(
+        "leave start_at out of an election",
+        "core/law/partition_change.py",
+        "            start_at=_raised(state.start_at, start_at),\n",
+        "",
+        TWICE,
+        LOSS_TOLD,
+        profile="tables",
+    ),
+    bug(
+        "begin a re-added partition at offset 0 though its table has rows",
+        "core/law/partition_change.py",
+        "_raised(tombstone.start_at, sealing.start_at(epoch)),\n",
+        "msgspec.UNSET,\n",
+        TWICE,
+        profile="tables",
+    ),
+    bug(
+        "keep a log that ends below where it is to start",
+        "core/replica/start_at.py",
+        '    if log.log_end < start_at:\n        return "begin anew"\n',
+        '    if log.log_end < start_at:\n        return "none"\n',
+        TWICE,
+        UNEXPECTED,
+        profile="tables",
+    ),
+    bug(
+        "commit rows to a table that no leader has vouched for",
+        "core/tables/flushing.py",
+        "told.epoch_before == last_epoch and ",
+        "",
+        TWICE,
+        profile="tables",
+    ),
+    bug(
+        "believe a leader of before the seal",
+        "core/tables/flushing.py",
+        "    if told.leader_epoch < version.epoch_of(partition):\n",
+        "    if False:\n",
+        TWICE,
+        TABLE,
+        profile="tables",
+        also=(
+            "core/tables/flushing.py",
+            "told.leader_epoch < max(version.epoch_of(read.partition), last_epoch)",
+            "told.leader_epoch < last_epoch",
+        ),
+    ),
+    bug(
+        "delete from a log what its table lacks",
+        "core/replica/retention.py",
+        "    return settings.table and settings.table_blocks_retention\n",
+        "    return False\n",
+        WAITS,
+        profile="tables",
+    ),
+    bug(
+        "take a seal that was not answered for one that was stored",
+        "engine/controller/table_seal.py",
+        "        self._sealing = None\n        return LoadTable()\n\n    def _told",
+        "        return self._told(self._sealing)\n\n    def _told",
+        TWICE,
+        TABLE,
+        "every_partition_leads_again",
+        profile="tables",
+    ),
+    bug(
+        "ask a table once only",
+        "core/tables/sealing.py",
+        " or (seal.told is None and now_ms - seal.asked_ms >= retry_ms)\n",
+        "\n",
+        "every_partition_leads_again",
+        profile="tables",
+    ),
+    bug(
+        "go on from a commit that was refused as from one that was stored",
+        "engine/client/table_writing.py",
+        "        self._version = None\n        return self._ask()\n",
+        "        return self._ask()\n",
+        "tables_are_whole",
+        profile="tables",
     ),
 )

@@ -31,6 +31,7 @@ _SECTIONS = {
         "produce": "produce_command",
         "consume": "consume_command",
         "groups": "groups_command",
+        "table": "table_command",
         "log": "log_commands",
     },
     "Move leaders and replicas": {

@@ -79,6 +79,11 @@ class Routes:
         self._refreshing = threading.Lock()  # one thread at a time asks for metadata
         self._refreshed_s = 0.0
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that answers; empty before anybody has."""
+        return self._cluster_id
+
     # Routes
 
     def route(self, topic: str, partition: int, deadline: Deadline) -> Route:

@@ -25,8 +25,10 @@ from spark_replication.core.law.states import PARTITION, REPLICA, State, partiti
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
+from spark_replication.core.tables.fitting import FitsTable, nothing_fits
 from spark_replication.core.tables.sealing import NO_TABLE, Seal, Sealing, TableEnd
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.mending import DiskDamage
 from spark_replication.model import (
     UNCLEAN,
@@ -86,8 +88,14 @@ class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterState:
     """Mirrors ZooKeeper in memory. Invariant: its topics, partitions and brokers are stored in ZooKeeper."""
 
-    def __init__(self, loaded: LoadedCluster, compare_schemas: CompareSchemas = incomparable) -> None:
+    def __init__(
+        self,
+        loaded: LoadedCluster,
+        compare_schemas: CompareSchemas = incomparable,
+        fits_table: FitsTable = nothing_fits,
+    ) -> None:
         self.compare_schemas = compare_schemas
+        self.fits_table = fits_table
         self.cluster_id = loaded.cluster_id
         self.controller_epoch = loaded.controller_epoch
         #: When the present event happened.
@@ -504,7 +512,7 @@ class ClusterState:
         return Policy.of(self.settings_of(topic), recovery_enabled=self.settings.unclean_recovery_enabled)
 
     def sealing_of(self, partition: TopicPartition) -> Sealing:
-        if not self.settings_of(partition.topic).table:
+        if partition.topic == GROUPS_TOPIC or not self.settings_of(partition.topic).table:
             return NO_TABLE
         return Sealing(has_table=True, known=self.seals.get(partition))
 

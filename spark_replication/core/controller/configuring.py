@@ -17,6 +17,8 @@ from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.partition_change import effective_min_isr, with_min_isr
 from spark_replication.core.law.quotas import QuotaTable, with_quota
 from spark_replication.core.law.writes import ClusterConfigWrite, PartitionWrite, TopicConfigWrite
+from spark_replication.core.tables.fitting import check_fits
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.requests import ChangeAcls, Configure, SetQuota
 from spark_replication.model import ClusterSettings, Scalar
 
@@ -29,6 +31,7 @@ def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Deci
     existing(topic, cluster)
     config = cluster.topics[topic].config
     settings = _changed(config.settings, asked.settings)
+    check_fits(topic, config.schema, with_topic(cluster.settings, settings), cluster.fits_table)
     write = TopicConfigWrite(topic=topic, config=replace(config, settings=settings))
     writes = _min_isr_writes(cluster, topic, with_topic(cluster.settings, settings))
     step = Step((write, *writes[:CONFIGURED_TOGETHER_MAX]))
@@ -53,6 +56,10 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
         changed = _changed({**changed, **_converted(in_force, to_recovery=to_recovery)}, asked.settings)
         after = settings_from(cluster.defaults, changed)
         topics = {name: {**found, **_converted(found, to_recovery=to_recovery)} for name, found in topics.items()}
+    if after.table and (not before.table or before.table_partition_by != after.table_partition_by):
+        for name, settings in topics.items():
+            if name != GROUPS_TOPIC:
+                check_fits(name, cluster.topics[name].config.schema, with_topic(after, settings), cluster.fits_table)
     config_writes = [
         TopicConfigWrite(topic=name, config=replace(cluster.topics[name].config, settings=settings))
         for name, settings in topics.items()

@@ -38,6 +38,7 @@ from spark_replication.core.law.writes import (
     TopicConfigWrite,
     TopicWrite,
 )
+from spark_replication.core.tables.fitting import check_fits
 from spark_replication.errors import (
     CorruptState,
     InvalidReplicaAssignment,
@@ -279,6 +280,7 @@ def _widen(cluster: ClusterState, asked: WidenTopic) -> Decision:
     existing(asked.topic, cluster)
     config = cluster.topics[asked.topic].config
     after = widened(asked.topic, config, asked.schema, cluster.compare_schemas)
+    check_fits(asked.topic, after.schema, cluster.settings_of(asked.topic), cluster.fits_table)
     return (
         Decision(steps=(Step((TopicConfigWrite(topic=asked.topic, config=after),)),)) if after != config else Decision()
     )

@@ -11,6 +11,7 @@ from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.widening import check_schema
 from spark_replication.core.moves.placement import place
+from spark_replication.core.tables.fitting import check_fits
 from spark_replication.errors import (
     CorruptState,
     InvalidPartitions,
@@ -46,8 +47,10 @@ def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tu
     if creation.name in cluster.unreadable.topics:
         raise unreadable_topic(creation.name)
     check_name(creation.name, [*cluster.topics, *sorted(cluster.unreadable.topics)])
-    with_topic(cluster.settings, creation.config)
+    settings = with_topic(cluster.settings, creation.config)
     check_schema(creation.schema, cluster.compare_schemas)
+    if creation.name != GROUPS_TOPIC:
+        check_fits(creation.name, creation.schema, settings, cluster.fits_table)
     if creation.assignment is not None:
         if creation.partitions is not None or creation.replication_factor is not None:
             raise InvalidReplicaAssignment("give an assignment, or partitions and a replication factor: not both")

@@ -53,6 +53,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, Metadata, ReplicaSizes, TopicPage
 from spark_replication.messages.envelope import NONE
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.observing import SettingInForce
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
@@ -630,6 +631,12 @@ class BrokerLoop:
             self._settings = settings
             self._throttle.configure(settings.reassignment_bytes_per_second)
             self._reconfigure(self._configs)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether any topic is a table, as far as this broker has heard. Cost: a look at each topic."""
+        names = [(name, config) for name, config in self._configs.copy().items() if name != GROUPS_TOPIC]
+        return any(bool(config.settings.get("table", self._settings.table)) for _, config in names)
 
     def _settings_of(self, config: TopicConfig) -> Settings:
         return believing(with_topic(self._settings, config.settings), self.clock_ahead_ms)

@@ -88,6 +88,8 @@ class TableWriting:
         self._failed_rest_ms = FAILED_REST_MS[0]
         #: What the leaders said last, and what was made of it.
         self.plan = FlushPlan()
+        #: Whether the table had all that the leaders had that were asked last.
+        self.is_up_to_date = False
         #: What could not be read, or no leader vouched for: the others go first.
         self._doubted: frozenset[PartitionNumber] = frozenset()
         self._told_ends: dict[PartitionNumber, tuple[Epoch, Offset]] = {}
@@ -118,6 +120,7 @@ class TableWriting:
         assert self._version is not None, "the table was loaded"
         undoubted = {each: known for each, known in told.items() if each not in self._doubted}
         self.plan = plan_flush(self._version, undoubted, self._rules, mine=mine, now_ms=now_ms)
+        self.is_up_to_date = not (self.plan.ranges or self.plan.troubles or self._doubted)
         if not self.plan.ranges:
             self._doubted = frozenset()
         ends = {

@@ -65,6 +65,7 @@ from spark_replication.core.law.writes import (
     TopicRemoval,
     TopicWrite,
 )
+from spark_replication.core.tables.fitting import FitsTable
 from spark_replication.engine.controller.mirror_news import MirrorNews
 from spark_replication.errors import (
     InvalidUpdateVersion,
@@ -126,8 +127,9 @@ class ControllerLoop:
         deposed: Callable[[], None],
         now_ms: int,
         compare_schemas: CompareSchemas,
+        fits_table: FitsTable,
     ) -> None:
-        self.cluster = ClusterState(loaded, compare_schemas)
+        self.cluster = ClusterState(loaded, compare_schemas, fits_table)
         self.cluster.now_ms = now_ms
         self._store = store
         self._sender = sender

@@ -53,7 +53,7 @@ class TableSeal:
             return self._told(version)
         self._attempts += 1
         if self._attempts > ATTEMPTS_MAX:
-            return self._unsealed(f"others wrote it {ATTEMPTS_MAX} times meanwhile")
+            return self.given_up(f"others wrote it {ATTEMPTS_MAX} times meanwhile")
         self._sealing = version
         return SealTable(version, anew)
 
@@ -67,12 +67,12 @@ class TableSeal:
     def failed(self, why: str) -> SealStep:
         """Not answered. What could not be loaded cannot be sealed now; a seal may have been stored."""
         if self._sealing is None:
-            return self._unsealed(why)
+            return self.given_up(why)
         self._sealing = None
         return LoadTable()
 
     def _told(self, version: TableVersion) -> TableAnswered:
         return TableAnswered(topic=self._topic, topic_id=self._topic_id, told=ends_told(version, self._epochs))
 
-    def _unsealed(self, why: str) -> TableAnswered:
+    def given_up(self, why: str) -> TableAnswered:
         return TableAnswered(topic=self._topic, topic_id=self._topic_id, failed=tuple(sorted(self._epochs)), why=why)

@@ -82,6 +82,8 @@ class FollowerRole:
             own.numbered.truncate(replica.truncation(own.view, parted))
         elif parted is not None or answer.log_start > own.log.log_end:  # nobody can tell what is right below that
             own.numbered.begin_anew(answer.log_start, answer.producers)
+        elif answer.producers:
+            own.numbered.learn(answer.producers)
         if own.log.log_end and not own.log.epochs:  # the epoch tells of which life of the partition this log is (E4)
             own.log.begin_epoch(following.created)
         if records is not None:

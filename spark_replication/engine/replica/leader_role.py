@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.writes import IsrAnswer, IsrUnanswered, StoredPartition
 from spark_replication.core.replica import isr, replica, retention
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.lag import lags
 from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.core.replica.replica import Leading, PendingIsr
@@ -159,7 +160,9 @@ class LeaderRole:
         bytes_max = own.settings.replica_fetch_bytes_max
         bytes_max = bytes_max if allowed is None else min(allowed, bytes_max)
         records = log.find(fetch.offset, bytes_max=bytes_max, end=log.log_end)
-        return answer(records=records), records
+        begins = fetch.last_epoch == NO_EPOCH and fetch.offset == log.log_start > 0 and records is not None
+        known = own.numbered.known_below(log.log_start) if begins else b""
+        return answer(records=records, producers=known), records
 
     def lags(self, now_ms: int) -> dict[BrokerId, FollowerLag]:
         return lags(self.part, log_start=self._own.log.log_start, log_end=self._own.log.log_end, now_ms=now_ms)

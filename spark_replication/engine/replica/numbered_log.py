@@ -82,6 +82,13 @@ class NumberedLog:
             else:
                 self._producers.truncated(self._log.log_end)
 
+    def learn(self, known: bytes) -> None:
+        """Take over what the leader knows of producers below the start of this log, which is empty."""
+        if known != self._log.saved_producers():
+            producers = self._known_by(known)  # raises before anything has changed if it cannot be read
+            self._log.save_producers(known)
+            self._producers = producers
+
     def forget(self, before: Offset) -> None:
         """Remove whole segments below `before`. What is known of producers outlives their batches."""
         segments = self._log.segments()

@@ -215,7 +215,12 @@ class BrokerLife:
         epoch = self._host.epoch
         if epoch is None:
             raise NotReady("this broker has not registered yet: the lease is renewed, ask again")
-        return LeaseAnswer(broker_id=self._options.broker_id, broker_epoch=epoch, pid=os.getpid())
+        return LeaseAnswer(
+            broker_id=self._options.broker_id,
+            broker_epoch=epoch,
+            pid=os.getpid(),
+            has_tables=self._settings.table_writer_enabled and self._loop.has_tables,
+        )
 
     def metrics(self, request: GetMetrics) -> MetricsText:
         if self._metrics is None:

@@ -47,6 +47,7 @@ from spark_replication.errors import (
     RequestTimedOut,
     StorageFailed,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from spark_replication.live.controller.command_sender import ThreadedCommandSender
 from spark_replication.live.controller.concerns import Concerns
@@ -56,6 +57,7 @@ from spark_replication.live.controller.metrics import ControllerView, controller
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, logged
 from spark_replication.live.controller.owed_answers import OwedAnswers
 from spark_replication.live.controller.seat import Seat
+from spark_replication.live.controller.table_sealer import ThreadedTableSealer
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     BROKER_DIED,
@@ -95,10 +97,13 @@ from spark_replication.mirror.asking.told_events import read_told
 from spark_replication.mirror.delta.object_store import read_store_options
 from spark_replication.mirror.telling.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.telling.feed import MirrorThread, Teller
+from spark_replication.model import TopicConfig
+from spark_replication.ports import TopicTable
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
-from spark_replication.storage.format.batches import schema_change
+from spark_replication.storage.format.batches import schema_change, topic_schema
 from spark_replication.storage.format.group_rows import groups_schema_text
+from spark_replication.tables.places import TablesPlace, fits_table, read_table_options
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog
@@ -168,6 +173,7 @@ class ControllerHost:
         self.security = security.of_cluster(lambda: self._cluster_id)
         self._mirror_path = mirror_path
         self._store_options = read_store_options(settings)
+        self._table_store = read_table_options(settings)
         self._mirror: MirrorThread | None = None
         self._last_described = LastDescribed()
         self._mirrors_closing: list[threading.Thread] = []
@@ -264,6 +270,20 @@ class ControllerHost:
 
         self._tasks.put(run)
         return self._awaited(answer)
+
+    def _table_of(self, cluster_id: str) -> Callable[[str, str], TopicTable]:
+        place = TablesPlace(cluster_id, self._settings.table_path, self._table_store)
+
+        def table_of(topic: str, topic_id: str) -> TopicTable:
+            def known(cluster: ClusterState) -> tuple[TopicConfig, str]:
+                if topic not in cluster.topics:
+                    raise UnknownTopicOrPartition(f"topic {topic} is gone: there is nothing to seal")
+                return cluster.topics[topic].config, cluster.settings_of(topic).table_partition_by
+
+            config, partition_by = self.ask(known)
+            return place.table(topic, topic_id, topic_schema(config).newest, partition_by=partition_by)
+
+        return table_of
 
     def _awaited(self, answer: Future[Answer]) -> Answer:
         timeout_ms = self._settings.request_timeout_ms
@@ -377,6 +397,7 @@ class ControllerHost:
         concerns = Concerns(lambda seen: self._hooks.problems(self.with_surroundings(seen)), mirror.heed)
         interval_s = self._settings.mirror_heartbeat_ms / 1_000
         groups = GroupWatch(loaded.cluster_id, self.address, self.security, interval_s, mirror.tell_groups)
+        sealer = ThreadedTableSealer(self._table_of(loaded.cluster_id), self._post)
         sender = ThreadedCommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self.security,
@@ -387,10 +408,12 @@ class ControllerHost:
             store=store,
             sender=sender,
             mirror=mirror,
+            sealer=sealer,
             answer=self._owed.answer,
             deposed=deposed.set,
             now_ms=now_ms(),
             compare_schemas=schema_change,
+            fits_table=fits_table,
         )
         self._loop = loop
         ends = {
@@ -417,6 +440,7 @@ class ControllerHost:
             concerns.close()
             groups.close()
             self._close_aside(mirror)
+            sealer.close()
             sender.close()
             self._drain()
             self._owed.answer_all(Reply(self._not_controller(maybe_written=True)))

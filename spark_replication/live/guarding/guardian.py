@@ -32,6 +32,7 @@ from spark_replication.errors import CorruptState, ReplicationError, StartFailed
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import LOG_FILE, BrokerFile, read_broker_file
 from spark_replication.live.guarding.broker_watch import BrokerWatch
+from spark_replication.live.guarding.table_writer import TableWriterKeeper
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
 from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
@@ -111,6 +112,8 @@ class Guardian:
         self._wake_read, self._wake_write = os.pipe()
         weakref.finalize(self, close_all, self._wake_read, self._wake_write)
         self._child: subprocess.Popen[bytes] | None = None
+        bootstrap = f"zk://{assignment.zookeeper}{settings.zookeeper_chroot}"
+        self._table_writer = TableWriterKeeper(broker_id, self.directory, bootstrap, assignment.overrides)
 
     # For any thread to read
 
@@ -176,8 +179,11 @@ class Guardian:
         what it was told: to flush its logs, or with SIGTERM to hand over its leaderships."""
         self.stop()
         info = read_broker_file(self.directory)
-        if info is None or not probe(self.directory):
-            return
+        if info is not None and probe(self.directory):
+            self._shut_down(info, timeout_s)
+        self._table_writer.stop()
+
+    def _shut_down(self, info: BrokerFile, timeout_s: float) -> None:
         with BrokerWatch(self.directory, info) as watch:
             stop = BrokerStop(
                 self.broker_id,
@@ -299,12 +305,13 @@ class Guardian:
 
     def _renew(self) -> None:
         try:
-            self._take_lease(self._found)
+            answer = self._take_lease(self._found)
         except ReplicationError as error:
             self._life.failed(error)
             log.warning("the lease of broker %d was not renewed: %s", self.broker_id, error)
         else:
             self._life.renewed()
+            self._table_writer.heed(has_tables=answer.has_tables)
 
     def _report_end(self) -> None:
         log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, self._found.pid)

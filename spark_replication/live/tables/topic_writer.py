@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.ranges import answered_ranges
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.tables.flushing import FlushRules, LogTold, PlannedRange
-from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import (
     AskLeaders,
     CommitRows,
@@ -47,11 +46,6 @@ ASK_MS = 5_000
 log = logging.getLogger(__name__)
 
 
-class TableOf(Protocol):
-    def __call__(self, topic: TopicMetadata) -> DeltaTopicTable:
-        """The table of this topic, with the schema that it has by this description."""
-
-
 class Written(NamedTuple):
     """What a writer has done so far."""
 
@@ -68,34 +62,39 @@ class TopicTableWriter:
         topic: TopicMetadata,
         routes: Routes,
         reader: Reader,
-        table_of: TableOf,
+        table: DeltaTopicTable,
         rules: FlushRules,
         *,
         broker: BrokerId | None = None,
     ) -> None:
         """broker: whose partitions are this writer's own; None: all are."""
-        self._routes, self._reader, self._table_of = routes, reader, table_of
-        self._rules = rules
+        self._routes, self._reader = routes, reader
         self._broker = broker
         self._writing = TableWriting(rules)
         self._files: TableFiles | None = None
         self._doing: Doing = self._writing.begin()
+        self._has_asked = False
         self.written = Written()
-        self.heed(topic)
+        self.heed(topic, table, rules)
 
-    def heed(self, topic: TopicMetadata) -> None:
+    def heed(self, topic: TopicMetadata, table: DeltaTopicTable, rules: FlushRules) -> None:
         """Take over what the topic is by now."""
-        self._topic = topic
-        self._table = self._table_of(topic)
+        self._topic, self._table, self._rules = topic, table, rules
         self._columns = frozenset(topic_schema(topic.config).newest.names)
-
-    def configure(self, rules: FlushRules) -> None:
-        self._rules = rules
         self._writing.configure(rules)
 
     @property
-    def writing(self) -> TableWriting:
-        return self._writing
+    def topic(self) -> str:
+        return self._topic.name
+
+    def why_not(self) -> str:
+        """Why rows are not in the table, as far as this writer knows; empty if it knows nothing."""
+        troubles = (f"partition {each}: {trouble.value}" for each, trouble in self._writing.plan.troubles.items())
+        return "; ".join(filter(None, (self.written.trouble, *troubles)))
+
+    def is_up_to_date(self) -> bool:
+        """Whether the table had all that all leaders had when they were asked last."""
+        return self._has_asked and self._writing.is_up_to_date and not self.written.trouble
 
     def go_on(self) -> float:
         """Go on until there is nothing to do. Returns for how many seconds that is."""
@@ -120,7 +119,9 @@ class TopicTableWriter:
                 return self._writing.loaded(self._table.load())
             case AskLeaders(starts=starts):
                 wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
-                return self._writing.told(self._asked(wanted), mine=self._mine(), now_ms=now_ms())
+                told = self._asked(wanted)
+                self._has_asked = told.keys() >= {*self._topic.numbers}
+                return self._writing.told(told, mine=self._mine(), now_ms=now_ms())
             case TellEnds(ends=ends):
                 return self._writing.ends_told(self._told(ends))
             case ReadRows(ranges=ranges):

@@ -38,6 +38,7 @@ from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
 from spark_replication.sim.cast.tables import SimulatedSealer, TopicTables
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
+from spark_replication.sim.world.topic_tables import anything_fits
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import RETRY_MS, Lost, Requests, Session, ZooKeeper
 from spark_replication.storage.format.batches import schema_change
@@ -206,6 +207,7 @@ class Candidate(Process):
             deposed=self._deposed,
             now_ms=self.clock_ms(),
             compare_schemas=schema_change,
+            fits_table=anything_fits,
         )
         self.world.counts["controllers"] += 1
         self.handle(TookOver())

@@ -65,6 +65,7 @@ from spark_replication.sim.scenarios.expectation import (
 )
 from spark_replication.sim.scenarios.scenario_tables import ScenarioTables
 from spark_replication.sim.scenarios.zookeeper_at_once import ControllerDied, ZooKeeperAtOnce
+from spark_replication.sim.world.topic_tables import anything_fits
 from spark_replication.storage.format.batches import schema_change
 
 _NO_LEADER = -1
@@ -198,6 +199,7 @@ class ClusterScenario:
             deposed=lambda: None,
             now_ms=self._now_ms,
             compare_schemas=schema_change,
+            fits_table=anything_fits,
         )
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:

@@ -83,3 +83,7 @@ class TableInMemory:
                 f"partitions {in_ranges(partitions)} have changed between version {on.number} and "
                 f"{self.version.number}: load the table again"
             )
+
+
+def anything_fits(_schema: str, _partition_by: str) -> None:
+    """core.tables.fitting.FitsTable of tables in memory."""

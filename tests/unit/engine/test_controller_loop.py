@@ -66,6 +66,7 @@ from spark_replication.messages.requests import (
     WidenTopic,
 )
 from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.sim.world.topic_tables import anything_fits
 from spark_replication.zk import paths
 from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
 from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Seals, Sent
@@ -117,6 +118,7 @@ class Story:
             deposed=self._on_deposed,
             now_ms=self.now_ms,
             compare_schemas=compare,
+            fits_table=anything_fits,
         )
 
     def _on_deposed(self) -> None:

@@ -21,6 +21,7 @@ from spark_replication.engine.controller.controller_loop import ControllerLoop
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
 from spark_replication.ports import NoMirror, NoTables
 from spark_replication.sim.scenarios.zookeeper_at_once import ControllerDied, ZooKeeperAtOnce
+from spark_replication.sim.world.topic_tables import anything_fits
 from spark_replication.zk import paths
 from spark_replication.zk.controller.admin_requests import asked_by, read_requests
 from spark_replication.zk.operations import Committed, Create
@@ -44,6 +45,7 @@ def controller(store: ZooKeeperAtOnce) -> ControllerLoop:
         deposed=lambda: None,
         now_ms=0,
         compare_schemas=incomparable,
+        fits_table=anything_fits,
     )
 
 

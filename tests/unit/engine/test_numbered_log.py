@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from spark_replication.config import Settings
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.producers import OffsetSpan
 from spark_replication.engine.replica.numbered_log import NumberedLog
-from spark_replication.errors import StorageFailed, UnknownProducerId
+from spark_replication.errors import CorruptLog, StorageFailed, UnknownProducerId
 from spark_replication.model import Offset
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
@@ -74,6 +75,26 @@ def test_of_a_log_that_begins_anew_nothing_is_known(numbered: NumberedLog, log_s
     with pytest.raises(StorageFailed):
         numbered.begin_anew(log_start, b"")
     assert numbered.known(batch(0)) is None
+
+
+def test_what_is_known_already_is_not_written_again() -> None:
+    class Written(MemoryLog):
+        writes = 0
+
+        def save_producers(self, known: bytes) -> None:
+            super().save_producers(known)
+            self.writes += 1
+
+    log = Written(7, [], EpochHistory(), 7)
+    told = NumberedLog(MemoryLog.of_runs([], 0), Settings())
+    told.append(batch(0), leader_epoch=0, timestamp_ms=0)
+    numbered = NumberedLog(log, Settings())
+    for _ in range(2):
+        numbered.learn(told.known_below(7))
+    assert (log.writes, numbered.known(batch(0))) == (1, OffsetSpan(0, 0))
+    with pytest.raises(CorruptLog, match="cannot be read"):
+        numbered.learn(b"torn")
+    assert (log.writes, numbered.known(batch(0))) == (1, OffsetSpan(0, 0))
 
 
 @pytest.mark.parametrize("lose", [NumberedLog.forget, NumberedLog.drop_below])

@@ -183,9 +183,10 @@ def test_a_log_in_memory_comes_to_the_same_place(open_log: Open, offset: int) ->
         start = log.batch_start(min(offset, 19))
         if start > 0:
             log.drop_below(start)
-        found.append((start, log.log_start, log.log_end, log.epochs, log.high_watermark))
+        places = [(log.log_start, log.log_end, log.epochs, log.high_watermark)]
         log.drop_below(20)
-        found[-1] += log.log_start, log.log_end, log.epochs, log.high_watermark
+        places.append((log.log_start, log.log_end, log.epochs, log.high_watermark))
+        found.append((start, places))
     assert found[0] == found[1]
 
 

@@ -30,9 +30,10 @@ LED = state(1, [1], min_isr=1)
 
 
 class Replicas:
-    """Broker 1 leads and 2 follows, with two rows to a segment."""
+    """Broker 1 leads and 2 follows, with two rows to a segment, unless `segment_bytes` says otherwise."""
 
-    def __init__(self, open_log: Open, folder: Path, **given: object) -> None:
+    def __init__(self, open_log: Open, folder: Path, *, segment_bytes: int = 1, **given: object) -> None:
+        self._segment_bytes = segment_bytes
         self._settings = settings(log_retention_check_interval_ms=1, **given)
         self._open_log, self._folder = open_log, folder
         self.isr_store = IsrWrites()
@@ -41,7 +42,9 @@ class Replicas:
         self.leader, self.follower = self.opened(1), self.opened(2)
 
     def opened(self, broker: int, leader_epoch: int = LED.leader_epoch) -> ReplicaLoop:
-        log: PartitionLog = self._open_log(str(broker), segment_bytes=1, files=self.disk if broker == 2 else None)
+        log: PartitionLog = self._open_log(
+            str(broker), segment_bytes=self._segment_bytes, files=self.disk if broker == 2 else None
+        )
         assert log.recovery.lossless
         replica = ReplicaLoop(
             FOO,
@@ -149,6 +152,35 @@ def test_followers_forget_with_their_leader_and_both_come_back_as_they_were(
     assert isinstance(replicas.leader.part, Leading)
     replicas.produce(1, now_ms=HOUR_MS)
     assert replicas.answers[-1] == OffsetSpan(16, 17)
+
+
+@pytest.mark.parametrize("flush", ["none", "always"])
+@pytest.mark.parametrize("start_at", [4, 5, 10, 30])
+def test_replicas_that_are_to_start_at_an_offset_are_identical_there_and_stay_so(
+    open_log: Open, tmp_path: Path, start_at: int, flush: str
+) -> None:
+    replicas = Replicas(open_log, tmp_path, segment_bytes=1_000, flush=flush)
+    replicas.produce(6, now_ms=0)
+    replicas.replicate()
+    led, end = replace(LED, leader_epoch=5, start_at=start_at), 12 if start_at in (4, 10) else start_at
+    for _ in range(2):
+        for broker, replica in ((1, replicas.leader), (2, replicas.follower)):
+            replica.command(command(led, 9), Me(broker, 0, 0), 0)
+            assert (replica.log.log_start, replica.log.log_end) == (start_at, end)
+            assert replica.high_watermark >= start_at
+        replicas.replicate()
+        assert replicas.files(1) == replicas.files(2)
+        for replica in (replicas.leader, replicas.follower):
+            replica.checkpoint()
+            replica.resign("restarting")
+            replica.log.close()
+        replicas.leader, replicas.follower = replicas.opened(1, leader_epoch=5), replicas.opened(2, leader_epoch=5)
+    assert replicas.send(replicas.leader, producer=9, sequence=1, start=2) == OffsetSpan(2, 3), "it is below"
+    following = 2 if start_at == 5 else 6  # the batch that spans 5 is gone, and so is what followed
+    assert replicas.send(replicas.leader, producer=9, sequence=following, start=end) == OffsetSpan(end, end + 1)
+    replicas.replicate()
+    assert replicas.files(1) == replicas.files(2)
+    assert replicas.follower.log.log_end == end + 2
 
 
 @pytest.mark.parametrize("has", [0, 2])

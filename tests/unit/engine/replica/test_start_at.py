@@ -255,6 +255,70 @@ def test_what_is_known_of_producers_below_the_start_stays_known(start_at: int) -
     assert restarted.known(PreparedBatch(2, b"x", 0, b"", 9, 0, 2)) == OffsetSpan(4, 5)
 
 
+def numbered(sequence: int, *, rows: int = 2) -> PreparedBatch:
+    return PreparedBatch(rows, b"x", 0, b"", 9, 0, sequence)
+
+
+@pytest.mark.parametrize("start_at", [6, 7, 9])
+def test_a_follower_that_keeps_no_records_knows_the_producers_that_its_leader_knows(start_at: int) -> None:
+    """Else it would take other batches for stored once it leads: those that it had itself, and the table has not."""
+    leader = Story().told(state(1, [1], min_isr=1))
+    story = Story().told(state(1, [1], min_isr=1))
+    for sequence in range(2):
+        leader.produce(2, sequence=sequence)
+    for sequence in range(3):
+        story.produce(2, sequence=sequence)
+    leader.told(led(start_at))
+    story.loop.command(command(led(start_at), 8), Me(2, 0, 0), 0)
+    restarted = NumberedLog(story.log, settings())
+    assert restarted.known(numbered(2)) == OffsetSpan(4, 5), "of a log that nobody has any longer"
+    fetch = story.loop.next_fetch()
+    leader.produce(3)
+    for _ in range(2):
+        fetched(story, leader)
+    assert (fetch is not None, story.log.records) == (True, leader.log.records)
+    for found in (NumberedLog(story.log, settings()), NumberedLog(leader.log, settings())):
+        assert (found.known(numbered(1)), found.known(numbered(2))) == (OffsetSpan(2, 3), None)
+    story.loop.command(command(state(2, [2], min_isr=1, leader_epoch=6, start_at=start_at), 9), Me(2, 0, 0), 0)
+    story.answers.clear()
+    story.produce(2, sequence=2)
+    assert story.answers == [OffsetSpan(start_at + 3, start_at + 4)], "it is new, and stored"
+
+
+@pytest.mark.parametrize(
+    ("start_at", "offset", "last_epoch", "is_told"),
+    [
+        (6, 6, -1, True),
+        (6, 7, 5, False),
+        (6, 6, 5, False),  # it has the record before, and its own knowledge of it
+        (0, 0, -1, False),  # a log with its head needs no more than its batches
+    ],
+)
+def test_only_the_first_records_of_a_log_tell_of_producers(
+    start_at: int, offset: int, last_epoch: int, *, is_told: bool
+) -> None:
+    leader = Story().told(state(1, [1], min_isr=1))
+    leader.produce(2, sequence=0)
+    leader.told(led(start_at))
+    leader.produce(3)
+    leader.fetch(2, offset, leader_epoch=5, last_epoch=last_epoch)
+    answer = leader.answer(2)
+    assert (answer.data_bytes > 0 or answer.diverging is not None, answer.producers != b"") == (True, is_told)
+
+
+def test_a_fetch_that_waits_for_the_first_record_is_told_with_it() -> None:
+    leader = Story().told(state(1, [1], min_isr=1))
+    leader.produce(2, sequence=0)
+    leader.told(led(6))
+    leader.fetch(2, 6, leader_epoch=5, last_epoch=-1)
+    leader.loop.tell_high_watermark()
+    answer = leader.answer(2)
+    assert (answer.data_bytes, answer.high_watermark, answer.producers) == (0, 6, b"")
+    leader.fetch(2, 6, leader_epoch=5, last_epoch=-1, high_watermark=6)
+    leader.produce(1)
+    assert leader.answer(2).producers != b""
+
+
 def test_what_was_written_is_on_its_way_to_the_disk() -> None:
     story = Story((0, 9, 3), flush="always").told(led(6))
     assert story.log.flushing is not None

@@ -1,0 +1,185 @@
+"""`spark-replication table`: topics that are Delta tables, too: how far each is, who writes it by hand, and upkeep."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from spark_replication.admin.cli.groups import Group
+from spark_replication.admin.cli.listing import Format, bootstrap, output, reach_ms, settings_options, show
+from spark_replication.admin.cli.progress_line import ProgressLine
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.ranges import answered_ranges
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.reading.reader import Reader
+from spark_replication.config import Settings
+from spark_replication.core.tables.flushing import FlushRules, LogTold, trouble_of
+from spark_replication.core.tables.table import TableVersion
+from spark_replication.engine.client.table_writing import told_by, wanted_of
+from spark_replication.live.tables.agreement import differences
+from spark_replication.live.tables.table_topics import TableTopic, table_topics
+from spark_replication.live.tables.table_writers import TableWriters
+from spark_replication.mirror.delta.object_store import StoreOptions
+from spark_replication.model import PartitionNumber
+from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.tables.places import read_table_options
+from spark_replication.tables.verifying import faults_of
+from spark_replication.transport.security.security import Security, read_security
+
+PATIENCE_S = 60.0
+ASK_MS = 10_000
+ALL = FlushRules(flush_ms=0, file_bytes=1 << 40)
+
+_COLUMNS = (
+    "topic",
+    "partition",
+    "table_end",
+    "log_start",
+    "log_end",
+    "rows_behind",
+    "bytes_behind",
+    "epoch",
+    "trouble",
+)
+_OF_A_FAULT = ("topic", "partition", "what", "start", "end")
+
+
+class _Reach(NamedTuple):
+    """What opens the cluster and its tables."""
+
+    bootstrap: str
+    security: Security
+    store: StoreOptions
+
+    @contextmanager
+    def routes(self) -> Iterator[Routes]:
+        with closing(Routes(self.bootstrap, self.security, reach_ms=reach_ms())) as routes:
+            yield routes
+
+    def reader(self) -> Reader:
+        return Reader(self.bootstrap, security=self.security, prefer="near", reach_ms=reach_ms())
+
+
+def _reaching(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass `reach` to the command."""
+
+    @settings_options
+    @wraps(command)
+    def reached(*arguments: Any, bootstrap: str, settings: Settings, **others: Any) -> None:
+        reach = _Reach(bootstrap, read_security(settings), read_table_options(settings))
+        command(*arguments, reach=reach, **others)
+
+    found: Callable[..., None] = bootstrap(reached)
+    return found
+
+
+@click.group(cls=Group)
+def table() -> None:
+    """Topics that are Delta tables, too: the log is the newest part, the table has the rest."""
+
+
+@table.command()
+@_reaching
+@output
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def status(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
+    """How far each table has the log of each partition, and what the log has that the table has not."""
+    with reach.routes() as routes:
+        rows = [row for topic in table_topics(routes, topics) for row in _status_of(routes, topic, reach.store)]
+    show(_COLUMNS, rows, output=output)
+
+
+def _status_of(routes: Routes, topic: TableTopic, store: StoreOptions) -> Iterable[Sequence[Any]]:
+    version = topic.table(store).load()
+    wanted = wanted_of(topic.name, version.ends, topic.metadata.numbers, ALL)
+    found = answered_ranges(routes, wanted, Deadline(ASK_MS))
+    told = {each.partition: told_by(each) for each in found.values()}
+    for number in topic.metadata.numbers:
+        yield topic.name, number, *_place_of(version, number, told.get(number))
+
+
+def _place_of(version: TableVersion, number: PartitionNumber, told: LogTold | None) -> Sequence[Any]:
+    end = version.end_of(number)
+    if told is None:
+        return end, None, None, None, None, version.epoch_of(number), "no leader answers"
+    trouble = trouble_of(version, number, told)
+    behind = max(0, told.high_watermark - (told.log_start if end is None else end))
+    why = "" if trouble is None else trouble.value
+    return end, told.log_start, told.high_watermark, behind, told.bytes, version.epoch_of(number), why
+
+
+@table.command()
+@_reaching
+@click.option("--once", is_flag=True, help="end as soon as the tables have what is committed by now")
+@click.option(
+    "--wait",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="with --once: for a partition that cannot be read or written",
+)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def write(reach: _Reach, *, once: bool, patience_s: float, topics: tuple[str, ...]) -> None:
+    """Write the tables of these topics, or of all that are tables, until Ctrl-C.
+
+    Any number of writers may do so at one time, anywhere, and be killed: each row gets there once."""
+    stopped = threading.Event()
+    on_stop_signals(stopped.set)
+    with reach.routes() as routes, reach.reader() as reader:
+        writers = TableWriters(routes, reader, reach.store, topics=topics, at_once=once)
+        with ProgressLine() as line:
+            if once:
+                writers.write_once(patience_s, stopped.wait, lambda: line.tell(_told(writers)))
+            else:
+                writers.run(stopped.wait, lambda: line.tell(_told(writers)))
+        click.echo(_told(writers), err=True)
+
+
+def _told(writers: TableWriters) -> str:
+    found = [each.written for each in writers.all]
+    rows, commits = sum(each.rows for each in found), sum(each.commits for each in found)
+    refused = sum(each.refused for each in found)
+    others = f", {refused} refused since others had written" if refused else ""
+    return f"{rows} rows in {commits} commits to {len(found)} tables{others}"
+
+
+@table.command()
+@_reaching
+@output
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def verify(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
+    """Whether each table has each offset of each partition once, from its first to its end, and the log's rows at the
+    offsets that both have. Exit code 1: one has not."""
+    found: list[Sequence[Any]] = []
+    with reach.routes() as routes, reach.reader() as reader:
+        for topic in table_topics(routes, topics):
+            found.extend(_faults(topic, reader, reach.store))
+    show(_OF_A_FAULT, found, output=output)
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+def _faults(topic: TableTopic, reader: Reader, store: StoreOptions) -> Iterable[Sequence[Any]]:
+    opened = topic.table(store).last()
+    if opened is not None:
+        table, version = opened
+        for each in (*faults_of(table, version), *differences(topic, reader, table, version)):
+            yield topic.name, each.partition, each.what, each.start, each.end
+
+
+@table.command()
+@_reaching
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def compact(reach: _Reach, topics: tuple[str, ...]) -> None:
+    """Join small files, shorten the tables' own logs, and remove files that no version has. Writers do so by
+    themselves."""
+    with reach.routes() as routes:
+        for topic in table_topics(routes, topics):
+            topic.upkeep(reach.store).tidy(topic.rules.file_bytes)

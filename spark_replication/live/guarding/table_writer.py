@@ -1,0 +1,60 @@
+"""Keeps a writer of topics' tables beside a broker, while the broker knows of a topic that is a table.
+
+The writer is a process of its own, in a folder of the broker's directory, whose lock says whether it lives: a guardian
+that comes later finds it there. It outlives its guardian, and ends soon after its broker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_replication.model import BrokerId
+from spark_replication.process.processes import LockedProcess
+
+FOLDER = "table-writer"
+AGAIN_S = (1.0, 60.0)
+STOP_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class TableWriterKeeper:
+    def __init__(self, broker_id: BrokerId, directory: Path, bootstrap: str, overrides: Mapping[str, Any]) -> None:
+        """directory: the broker's. overrides: the settings that differ from the defaults."""
+        self._process = LockedProcess(directory / FOLDER)
+        self._command = (
+            sys.executable,
+            "-m",
+            "spark_replication.live.tables.process",
+            f"--directory={self._process.directory}",
+            f"--broker-directory={directory}",
+            f"--broker-id={broker_id}",
+            f"--bootstrap={bootstrap}",
+            f"--settings={json.dumps(dict(overrides))}",
+        )
+        self._broker_id = broker_id
+        self._again_s = AGAIN_S[0]
+        self._not_before_s = 0.0
+
+    def heed(self, *, has_tables: bool) -> None:
+        """Start the writer if there is to be one, and is none: after a pause that grows, if it has ended before."""
+        now_s = time.monotonic()
+        if not has_tables or now_s < self._not_before_s or self._process.alive():
+            return
+        with self._process.locked() as lock:
+            if lock is not None:
+                child = self._process.start(self._command, lock)
+                log.info("started the writer of tables beside broker %d, pid %d", self._broker_id, child.pid)
+        self._not_before_s = now_s + self._again_s
+        self._again_s = min(2 * self._again_s, AGAIN_S[1])
+
+    def stop(self) -> None:
+        """Stop the writer, whoever started it. What it has not committed is written by another."""
+        if self._process.directory.exists() and not self._process.stop(STOP_S):
+            log.warning("the writer of tables beside broker %d has not ended", self._broker_id)

@@ -1,0 +1,78 @@
+"""Which topics are tables, as brokers tell, and what opens the table of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from spark_replication.client.finding.deadline import Deadline
+from spark_replication.client.finding.routes import Routes
+from spark_replication.config import Settings, settings_from
+from spark_replication.core.tables.flushing import FlushRules
+from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
+from spark_replication.messages.actions import DESCRIBE_SETTINGS
+from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.groups import GROUPS_TOPIC
+from spark_replication.messages.observing import DescribeSettings
+from spark_replication.mirror.delta.object_store import StoreOptions
+from spark_replication.storage.format.batches import topic_schema
+from spark_replication.tables.delta_table import DeltaTopicTable
+from spark_replication.tables.places import TablesPlace
+from spark_replication.tables.upkeep import TableUpkeep
+
+ASK_MS = 10_000
+
+
+class TableTopic(msgspec.Struct, frozen=True):
+    """A topic that is a table."""
+
+    metadata: TopicMetadata
+    #: What is in force for it of the settings of tables.
+    settings: Settings
+    cluster_id: str
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def rules(self) -> FlushRules:
+        return FlushRules(flush_ms=self.settings.table_flush_ms, file_bytes=self.settings.table_file_bytes)
+
+    def table(self, store: StoreOptions) -> DeltaTopicTable:
+        """InvalidSchema: a column is of a type that no table holds."""
+        schema, partition_by = topic_schema(self.metadata.config).newest, self.settings.table_partition_by
+        return self._place(store).table(self.name, self.metadata.topic_id, schema, partition_by=partition_by)
+
+    def upkeep(self, store: StoreOptions) -> TableUpkeep:
+        return self._place(store).upkeep(self.name, self.metadata.topic_id)
+
+    def _place(self, store: StoreOptions) -> TablesPlace:
+        return TablesPlace(self.cluster_id, self.settings.table_path, store)
+
+
+def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]:
+    """These topics, or all that are tables if there are none. Cost: one answer about all partitions, and one for each
+    topic that is a table."""
+    deadline = Deadline(ASK_MS)
+    metadata = routes.metadata(sorted(names) or None, deadline)
+    if missing := sorted({*names} - {topic.name for topic in metadata.topics}):
+        raise UnknownTopicOrPartition(f"there is no topic {', '.join(missing)}: check the name")
+    of_cluster = _in_force(routes, None, deadline)
+    for topic in sorted(metadata.topics, key=lambda topic: topic.name):
+        is_table = topic.name != GROUPS_TOPIC and bool(topic.config.settings.get("table", of_cluster.table))
+        if topic.name in names and not is_table:
+            raise InvalidRequest(
+                f"topic {topic.name} is no table: spark-replication topics configure {topic.name} table=true"
+            )
+        if is_table and topic.partitions and topic.config.schema:
+            yield TableTopic(topic, _in_force(routes, topic.name, deadline), metadata.cluster_id)
+
+
+def _in_force(routes: Routes, topic: str | None, deadline: Deadline) -> Settings:
+    told = routes.ask(DESCRIBE_SETTINGS, DescribeSettings(topic=topic), deadline)
+    return settings_from({each.name: each.value for each in told.settings if each.name in _TOLD})
+
+
+_TOLD = frozenset({"table", "table.path", "table.flush.ms", "table.file.bytes", "table.partition.by"})

@@ -1,0 +1,160 @@
+"""Writes all topics that are tables, or those that are named, one after the other: TopicTableWriter does each.
+
+Rules:
+- Which topics are tables is asked of brokers every LOOK_S seconds.
+- One thread writes, so that what is held in memory is one group of rows, however many topics there are. A topic that
+  fails holds up the others for as long as its questions take.
+- A table is tidied after so many commits of this writer, and once an hour.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from spark_replication.client.finding.routes import Routes
+from spark_replication.client.reading.reader import Reader
+from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.live.tables.table_topics import TableTopic, table_topics
+from spark_replication.live.tables.topic_writer import TopicTableWriter
+from spark_replication.mirror.delta.object_store import StoreOptions
+from spark_replication.model import BrokerId
+from spark_replication.tables.upkeep import TableUpkeep
+
+LOOK_S = 10.0
+TIDY_S = 3_600.0
+TIDY_COMMITS = 60
+REST_S_MAX = 1.0
+
+log = logging.getLogger(__name__)
+
+#: Waits for so many seconds, and returns whether to stop.
+Wait = Callable[[float], bool]
+
+
+class TableWriters:
+    def __init__(
+        self,
+        routes: Routes,
+        reader: Reader,
+        store: StoreOptions,
+        *,
+        topics: Collection[str] = (),
+        broker: BrokerId | None = None,
+        at_once: bool = False,
+    ) -> None:
+        """topics: those to write; all that are tables if there are none. broker: whose partitions are written when they
+        are due; all, if it is None. at_once: everything is due."""
+        self._routes, self._reader, self._store = routes, reader, store
+        self._topics = frozenset(topics)
+        self._broker = broker
+        self._at_once = at_once
+        #: By topic_id.
+        self._writers: dict[str, TopicTableWriter] = {}
+        self._upkeep: dict[str, _Upkeep] = {}
+        self._due: list[tuple[float, str]] = []
+
+    @property
+    def all(self) -> list[TopicTableWriter]:
+        return list(self._writers.values())
+
+    def run(self, wait: Wait, progress: Callable[[], None] = lambda: None) -> None:
+        """Write until `wait` says that it is enough. What cannot be done is logged, and tried again."""
+        looks_at_s = 0.0
+        while True:
+            now_s = time.monotonic()
+            if now_s >= looks_at_s:
+                looks_at_s = now_s + LOOK_S
+                try:
+                    self.look()
+                except ReplicationError as error:
+                    log.warning("nobody could say which topics are tables: %s", error)
+            due_s = min(looks_at_s, self._due[0][0] if self._due else looks_at_s)
+            if wait(min(REST_S_MAX, max(0.0, due_s - now_s))):
+                break
+            while self._due and self._due[0][0] <= time.monotonic():
+                self._turn(heapq.heappop(self._due)[1])
+            progress()
+        self.close()
+
+    def write_once(self, patience_s: float, wait: Wait, progress: Callable[[], None] = lambda: None) -> None:
+        """Write all that is committed by now, or until `wait` says that it is enough. RequestTimedOut names what could
+        not be written within so many seconds."""
+        self.look()
+        until_s = time.monotonic() + patience_s
+        for writer in self.all:
+            while not writer.is_up_to_date():
+                if time.monotonic() > until_s:
+                    raise RequestTimedOut(
+                        f"the table of {writer.topic} is not up to date after {patience_s:.0f} s: "
+                        f"{writer.why_not() or 'others write it'}"
+                    )
+                rest_s = writer.go_on()
+                progress()
+                if not writer.is_up_to_date() and wait(rest_s):
+                    self.close()
+                    return
+        self.close()
+
+    def look(self) -> None:
+        """Ask which topics are tables."""
+        found = {each.metadata.topic_id: each for each in table_topics(self._routes, self._topics)}
+        for topic_id in self._writers.keys() - found.keys():
+            self._writers.pop(topic_id).close()
+            self._upkeep.pop(topic_id)
+        for topic_id, topic in found.items():
+            try:
+                self._heed(topic_id, topic)
+            except ReplicationError as error:
+                if topic.name in self._topics:
+                    raise
+                log.warning("topic %s can be no table: %s", topic.name, error)
+
+    def _heed(self, topic_id: str, topic: TableTopic) -> None:
+        rules = replace(topic.rules, flush_ms=0) if self._at_once else topic.rules
+        table = topic.table(self._store)
+        known = self._writers.get(topic_id)
+        if known is not None:
+            known.heed(topic.metadata, table, rules)
+            return
+        writer = TopicTableWriter(topic.metadata, self._routes, self._reader, table, rules, broker=self._broker)
+        self._writers[topic_id] = writer
+        upkeep = topic.upkeep(self._store)
+        self._upkeep[topic_id] = _Upkeep(upkeep, rules.file_bytes, TIDY_COMMITS, time.monotonic() + TIDY_S)
+        heapq.heappush(self._due, (time.monotonic(), topic_id))
+
+    def _turn(self, topic_id: str) -> None:
+        writer = self._writers.get(topic_id)
+        if writer is not None:  # else the topic is gone
+            rest_s = writer.go_on()
+            self._tidy(topic_id, writer.written.commits)
+            heapq.heappush(self._due, (time.monotonic() + rest_s, topic_id))
+
+    def _tidy(self, topic_id: str, commits: int) -> None:
+        due = self._upkeep[topic_id]
+        if commits < due.commits and time.monotonic() < due.at_s:
+            return
+        at_s = time.monotonic() + TIDY_S
+        self._upkeep[topic_id] = due._replace(commits=commits + TIDY_COMMITS, at_s=at_s)
+        with suppress(ReplicationError):  # it is tried again, and was logged
+            due.upkeep.tidy(due.file_bytes)
+
+    def close(self) -> None:
+        for writer in self.all:
+            writer.close()
+
+
+class _Upkeep(NamedTuple):
+    """When a table is to be tidied."""
+
+    upkeep: TableUpkeep
+    file_bytes: int
+    #: Of this writer, since it began.
+    commits: int
+    at_s: float
