@@ -63,6 +63,7 @@ def test_writers_that_are_killed_and_stopped_at_any_moment(tmp_path: Path) -> No
                     writers[chosen] = begun(uri, chosen + 1)
             if rng.random() < 0.2:
                 join(TableFolder(uri), OWNER, FILE_BYTES, now_ms, 4)
+                TableUpkeep(TableFolder(uri), OWNER, now_ms).tidy(FILE_BYTES)
     finally:
         for writer in writers:
             writer.kill()
