@@ -166,12 +166,15 @@ class DeltaTopicTable:
         commit_id = uuid.uuid4().hex
         properties = CommitProperties({COMMIT_ID: commit_id}, 0, transactions)
         tried_on: TableVersion | None = None
+        refusal: CommitFailedError | None = None
         with self.folder.translated("store a commit"):
             for _ in range(ATTEMPTS_MAX):
                 opened, now = self._last() or self._created()
                 assert now.number is not None
                 if not is_unchanged(on, now, partitions):
                     return self._found_as_stored(commit_id, tried_on, now, partitions)
+                if refusal is not None and tried_on == now:
+                    raise refusal  # nobody has written meanwhile: the next attempt would be refused, too
                 self._refuse_unfit(opened, files)
                 if self._widened(opened):
                     continue
@@ -184,7 +187,8 @@ class DeltaTopicTable:
                         partition_by=opened.metadata().partition_columns,
                         commit_properties=properties,
                     )
-                except CommitFailedError:
+                except CommitFailedError as error:
+                    refusal = error
                     continue
                 self.folder.sync_version(now.number + 1)
                 return after(now, now.number + 1)

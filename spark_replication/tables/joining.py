@@ -167,7 +167,7 @@ def _committed(
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except CommitFailedError:
-            continue
+            continue  # whatever the reason is: it is tried so often, and left to the next time
         folder.sync_version(opened.version() + 1)
         return True
     return False

@@ -32,9 +32,6 @@ OURS = pa.schema(
     ]
 )
 DECIMAL_DIGITS_MAX = 38
-#: What spark's and delta-rs' readers cannot find in Parquet files without a mapping of columns.
-UNFIT_CHARACTERS = " ,;{}()\n\t="
-
 _AS_IT_IS = {
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
     pa.date32(),
@@ -144,14 +141,8 @@ def _require_distinct(names: Sequence[str], owner: str) -> None:
     """Readers of Delta tables do not tell upper case from lower case."""
     seen: set[str] = set()
     for name in names:
-        unfit = [each for each in UNFIT_CHARACTERS if each in name]
-        if not name or unfit:
-            raise InvalidSchema(
-                f"{owner} has a column {name!r}, whose name a Delta table cannot hold: give it a name without "
-                f"{unfit[0]!r}"
-                if unfit
-                else f"{owner} has a column without a name: give it one"
-            )
+        if not name:
+            raise InvalidSchema(f"{owner} has a column without a name: give it one")
         if name.lower() in seen:
             raise InvalidSchema(
                 f"{owner} has two columns that a Delta table takes for one, {name!r} in whatever case: give one "

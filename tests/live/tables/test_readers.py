@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("tags", pa.large_list(pa.string())),
         ("nested", pa.struct([("x", pa.uint8()), ("y", pa.map_(pa.string(), pa.int16()))])),
         ("raw", pa.binary(2)),
+        ("odd, {name}=1.5", pa.int32()),
     ]
 )
 UNBOUNDED = 4  # the offset, divided by ROWS, of the file in which a price is NaN
@@ -53,6 +54,7 @@ def value(offset: int) -> dict[str, Any]:
         "tags": [f"t{offset}", None],
         "nested": {"x": offset, "y": {"k": offset}},
         "raw": b"ab",
+        "odd, {name}=1.5": offset,
     }
 
 
@@ -102,6 +104,7 @@ def test_spark_reads_what_was_written(table: DeltaTopicTable, spark: SparkSessio
         ("wall < TIMESTAMP_NTZ '2026-11-28 12:10:00'", 1, 11),
         ("day = DATE '2026-12-10'", 1, 1),
         ("nested.x < 10", 1, 11),
+        ("`odd, {name}=1.5` = 33", 1, 1),
         ("_timestamp >= TIMESTAMP '1970-01-01T00:00:50Z'", 1, 10),
         # NaN is above all numbers: its file is read, whatever is asked for.
         ("price > 55", 2, 5),

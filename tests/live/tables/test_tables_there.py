@@ -16,6 +16,7 @@ from spark_replication.errors import StorageFailed
 from spark_replication.mirror.delta.object_store import PATIENCE
 from spark_replication.mirror.tables.history import RETENTION_OF_DATA, as_interval
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
+from spark_replication.tables.folder import SMALL_BYTES_MAX, TableFolder
 from spark_replication.tables.joining import files_in
 from spark_replication.tables.verifying import faults_of
 from tests.contract.topic_table_cast import FILE_BYTES, OWNER, OfDelta
@@ -25,7 +26,7 @@ from tests.live.tables.racing_writer import ROWS, SHARED, Answers
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 URI = f"s3a://{BUCKET}/tables/orders"
-WRITERS, COMMITS = 3, 6
+WRITERS, COMMITS = 3, 4
 TIMEOUT_S = 120.0
 
 
@@ -116,6 +117,19 @@ def test_a_store_that_is_away_leaves_the_outcome_open(store: ObjectStore) -> Non
         impatient.upload([rows(0, 0, 3)])
     assert SECRET not in str(told.value)
     store.up()
+
+
+def test_files_of_any_size_are_read_whole(store: ObjectStore) -> None:
+    folder = TableFolder(URI, cast_in(store).store)
+    contents = {"small": b"small", "edge": b"e" * SMALL_BYTES_MAX, "large": b"l" * (2 * SMALL_BYTES_MAX + 1)}
+    for name, content in contents.items():
+        sink = folder.create(name)
+        sink.write(content)
+        sink.close()
+    assert [*folder.read([*contents, "none"])] == [*contents.values(), None]
+    folder.remove("small")
+    folder.remove("none")
+    assert [*folder.read(["small"])] == [None]
 
 
 def test_a_table_there_is_tidied_by_another_process(store: ObjectStore) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 from deltalake.schema import Field, PrimitiveType
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from spark_replication.tables.parquet_files import StoredRows
 from spark_replication.tables.table_log import TableLog
 from spark_replication.tables.upkeep import TableUpkeep
 from spark_replication.tables.verifying import faults_of
-from tests.unit.tables.table_stories import FILE_BYTES, commit, contents, numbers, opened, rows, uploads
+from tests.unit.tables.table_stories import FILE_BYTES, checkpointed, commit, contents, numbers, opened, rows, uploads
 
 OWNER = TableOwner(cluster_id="ours", topic="orders", topic_id="first")
 TOPIC = pa.schema([("number", pa.int64())])
@@ -55,15 +55,6 @@ def interrupted(uri: str, *meanwhile: Callable[[], object]) -> Interrupted:
     table = Interrupted(uri, OWNER, TOPIC, now_ms=now_ms)
     table.meanwhile = [*meanwhile]
     return table
-
-
-def checkpointed(uri: str) -> None:
-    """As after weeks: nothing of the log is left but a checkpoint."""
-    opened = DeltaTable(uri)
-    opened.create_checkpoint()
-    for each in (Path(uri) / "_delta_log").glob("*.json"):
-        if each.stem != f"{opened.version():020}":
-            each.unlink()
 
 
 MEANWHILE: dict[str, Callable[[str], object]] = {
@@ -282,6 +273,18 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_check(tmp_path: Pat
         StorageFailed, match=r"did not store a commit: .*Check that this process can write to table\.path"
     ):
         table.seal(TableVersion(), {0: 1})
+
+
+def test_a_commit_that_delta_refuses_for_good_is_tried_once(uri: str) -> None:
+    before = commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    DeltaTable(uri).alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+    looked: list[None] = []
+    writer = interrupted(uri, *[lambda: looked.append(None)] * 9)
+    with pytest.raises(
+        StorageFailed, match=r"did not store a commit: Unsupported table features required: .RowTracking"
+    ):
+        commit(writer, TOPIC, rows(0, 3, 4), on=before)
+    assert len(looked) == 1
 
 
 def test_a_log_with_parts_missing_is_told(uri: str) -> None:

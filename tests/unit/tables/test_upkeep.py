@@ -11,7 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_replication.errors import StorageFailed, TableChanged
-from spark_replication.mirror.tables.history import RETENTION_OF_DATA, StoredFile, as_interval
+from spark_replication.mirror.tables.history import (
+    HISTORY,
+    LOG_AT_LEAST,
+    RETENTION_OF_DATA,
+    RETENTION_OF_LOG,
+    StoredFile,
+    as_interval,
+    from_interval,
+)
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner
@@ -20,6 +28,7 @@ from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, _swept
 from spark_replication.tables.verifying import faults_of
 from tests.unit.tables.table_stories import (
     FILE_BYTES,
+    checkpointed,
     commit,
     contents,
     data_files,
@@ -97,11 +106,14 @@ def test_orphans_are_swept_and_nothing_else(table: DeltaTopicTable, *, checkpoin
     assert table.load().number == before, "without orphans it leaves the table alone"
 
 
-def test_what_was_joined_is_swept_once_earlier_versions_are_over(table: DeltaTopicTable) -> None:
+@pytest.mark.parametrize("cut", [False, True], ids=["as it is", "the log is cut"])
+def test_what_was_joined_is_swept_once_earlier_versions_are_over(table: DeltaTopicTable, *, cut: bool) -> None:
     for start in range(3):
         commit(table, TOPIC, rows(0, start, start + 1))
     parts = sorted(files_of(table))
     assert join(table.folder, OWNER, FILE_BYTES, now_ms, 2) == 3
+    if cut:
+        checkpointed(table.folder.uri)
     for path in data_files(table.folder.uri):
         made_older(Path(table.folder.uri) / path, 900 * HOUR_MS)
     assert upkeep(table).sweep() == []
@@ -162,6 +174,20 @@ def test_the_log_is_cut_and_nothing_is_lost(table: DeltaTopicTable) -> None:
     assert contents(fresh) == kept
     commit(fresh, TOPIC, rows(0, 5, 6))
     assert faults_of(opened(table), table.load()) == []
+
+
+def test_a_log_that_grows_large_is_kept_for_less_time(table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in range(3):
+        commit(table, TOPIC, rows(0, start, start + 1))
+    for each in (Path(table.folder.uri) / "_delta_log").glob("*.json"):
+        made_older(each, 2 * HOUR_MS)
+    upkeep(table).shorten_log()
+    assert opened(table).metadata().configuration[RETENTION_OF_LOG] == as_interval(HISTORY)
+    monkeypatch.setattr("spark_replication.tables.upkeep.LOG_BYTES_MAX", 1)
+    upkeep(table).shorten_log()
+    kept = from_interval(opened(table).metadata().configuration[RETENTION_OF_LOG])
+    assert kept is not None
+    assert LOG_AT_LEAST <= kept < timedelta(hours=3)
 
 
 def test_another_process_does_all_of_it(table: DeltaTopicTable) -> None:
