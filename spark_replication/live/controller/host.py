@@ -106,7 +106,8 @@ from spark_replication.storage.directory.broker_directory import boot_id
 from spark_replication.storage.format.batches import schema_change, topic_schema
 from spark_replication.storage.format.group_rows import groups_schema_text
 from spark_replication.tables.delta_table import DeltaTopicTable
-from spark_replication.tables.places import TablesPlace, fits_table, read_table_options
+from spark_replication.tables.opening import TablesPlace, fits_table
+from spark_replication.tables.places import read_table_options
 from spark_replication.transport.flight.actions import ActionServer, Handled, handled, handled_of, handled_seen
 from spark_replication.transport.flight.door import Door
 from spark_replication.transport.security.audit import AUDIT_FILE, AuditLog

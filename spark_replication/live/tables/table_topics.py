@@ -18,7 +18,7 @@ from spark_replication.messages.observing import DescribeSettings
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.storage.format.batches import topic_schema
 from spark_replication.tables.delta_table import DeltaTopicTable
-from spark_replication.tables.places import TablesPlace
+from spark_replication.tables.opening import TablesPlace
 from spark_replication.tables.upkeep import TableUpkeep
 
 ASK_MS = 10_000

@@ -16,7 +16,7 @@ from spark_replication.messages.requests import Configure, CreateTopic, Request,
 from spark_replication.model import ClusterSettings, TopicConfig
 from tests.unit.core.stories import loaded, topic
 
-TABLE = {"table": True}
+TABLE: dict[str, Any] = {"table": True}
 
 
 def fits(schema: str, partition_by: str) -> None:

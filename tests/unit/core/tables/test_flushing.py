@@ -51,7 +51,7 @@ def test_a_partition_of_which_the_table_has_nothing_begins_anywhere(answer: LogT
     assert trouble_of(VERSION, 2, answer) is None
 
 
-def plan(now_ms: int, mine: frozenset[int] = EVERYBODY, **answers: LogTold) -> FlushPlan:
+def plan(now_ms: int, mine: frozenset[int] = EVERYBODY, /, **answers: LogTold) -> FlushPlan:
     by_number = {int(name[1:]): answer for name, answer in answers.items()}
     return plan_flush(VERSION, by_number, RULES, mine=mine, now_ms=now_ms)
 
@@ -76,7 +76,7 @@ def test_rows_are_added_once_they_are_old_enough(now_ms: int, mine: frozenset[in
 def test_or_once_there_are_many_in_one_partition_or_in_all_of_ones_own() -> None:
     assert plan(0, p0=told(12, bytes=100)) == FlushPlan(ranges=(planned(0, 10, 12, 100),))
     both = {"p0": told(12, bytes=50), "p1": told(6, bytes=50)}
-    assert plan(0, **both) == FlushPlan(ranges=(planned(0, 10, 12, 50), planned(1, 5, 6, 50)))
+    assert plan(0, EVERYBODY, **both) == FlushPlan(ranges=(planned(0, 10, 12, 50), planned(1, 5, 6, 50)))
     assert plan(0, frozenset({0}), **both) == FlushPlan(due_ms=1_500), "those of others are theirs"
 
 
@@ -91,11 +91,13 @@ def test_who_is_due_comes_first_and_ones_own_fill_the_file() -> None:
 
 def test_what_does_not_fit_waits_for_the_next_commit() -> None:
     pieces = {"p0": told(30, bytes=180, pieces=((12, 60), (20, 60), (30, 60)))}
-    assert plan(1_500, **pieces).ranges == (planned(0, 10, 12, 60),)
+    assert plan(1_500, EVERYBODY, **pieces).ranges == (planned(0, 10, 12, 60),)
     small = {"p0": told(30, bytes=90, pieces=((12, 45), (20, 45))), "p1": told(6)}
-    assert plan(1_500, **small).ranges == (planned(0, 10, 20, 90),), "it has room for 10 bytes more, p1 has 40"
+    assert plan(1_500, EVERYBODY, **small).ranges == (planned(0, 10, 20, 90),), (
+        "it has room for 10 bytes more, p1 has 40"
+    )
     large = {"p0": told(30, bytes=900, pieces=((20, 500), (30, 400)))}
-    assert plan(1_500, **large).ranges == (planned(0, 10, 20, 500),), "one piece at least"
+    assert plan(1_500, EVERYBODY, **large).ranges == (planned(0, 10, 20, 500),), "one piece at least"
 
 
 def test_a_piece_that_is_not_committed_is_left() -> None:

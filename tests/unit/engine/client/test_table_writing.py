@@ -39,7 +39,7 @@ def leader(end: int, **others: Any) -> LogTold:
     return LogTold(**{"leader_epoch": 5, "log_start": 0, "high_watermark": end} | others)
 
 
-def asked(now_ms: int = 2_000, **others: Any) -> tuple[TableWriting, Doing]:
+def asked(now_ms: int = 2_000) -> tuple[TableWriting, Doing]:
     writing = TableWriting(RULES)
     assert writing.begin() == LoadTable()
     assert writing.loaded(VERSION) == AskLeaders({0: 10})
@@ -47,7 +47,7 @@ def asked(now_ms: int = 2_000, **others: Any) -> tuple[TableWriting, Doing]:
     assert writing.told(news, mine=[0], now_ms=0) == TellEnds({0: (5, 10)})
     assert writing.ends_told(()) == Rest(REST_MS_MAX)
     assert writing.rested() == AskLeaders({0: 10})
-    news = {0: leader(12, bytes=40, first_ms=500), 1: leader(3, bytes=40, first_ms=600)} | others
+    news = {0: leader(12, bytes=40, first_ms=500), 1: leader(3, bytes=40, first_ms=600)}
     return writing, writing.told(news, mine=[0, 1], now_ms=now_ms)
 
 
