@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -18,7 +20,7 @@ from spark_replication.zk.operations import EXISTS, Create, SetData
 from tests.unit.core.stories import FOO, FOO_ID, state
 from tests.unit.engine.test_controller_loop import FOO_1, Story
 
-UNCLEAN = {"unclean.recovery.enabled": False, "unclean.leader.election.enable": True, "table": True}
+UNCLEAN: dict[str, Any] = {"unclean.recovery.enabled": False, "unclean.leader.election.enable": True, "table": True}
 ALONE = state(1, [1], min_isr=1)
 
 
@@ -96,7 +98,7 @@ def test_a_request_below_admin_that_waits_for_a_table_stays_and_is_done_later() 
 
 @pytest.mark.parametrize(("own", "waits"), [({}, True), ({"table": True}, True), ({"table": False}, False)])
 def test_while_nobody_can_read_whether_a_topic_is_a_table_it_is_treated_as_one_and_none_is_made(
-    own: dict[str, bool], waits: bool
+    own: dict[str, Any], waits: bool
 ) -> None:
     story = Story(foo_0=ALONE, foo_1=ALONE, fast=True)
     story.store.multi([SetData(paths.topic_config("foo"), encode(TopicConfig(settings=own)), EXISTS)])
