@@ -52,6 +52,7 @@ from spark_replication.messages.requests import (
     SetQuota,
     WidenTopic,
 )
+from spark_replication.messages.tables import OpenTable, TellTableEnds
 from spark_replication.model import TopicConfig, TopicPartition
 from spark_replication.transport.flight.actions import ActionServer, Asker, Handled, call, error_of_flight, handled_seen
 from spark_replication.transport.security.rights import Rights
@@ -140,6 +141,8 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
         COMMANDING,
     ),
     "open_groups": (OpenGroups(), KNOWN),
+    "open_table": (OpenTable(topic="orders"), ALTERING),
+    "table_ends": (TellTableEnds(topic="orders", topic_id="id", ends=()), ALTERING),
     "reset_group": (ResetGroup(group="etl"), READING_GROUPS),
     "delete_group": (DeleteGroup(group="etl"), READING_GROUPS),
     "init_producer": (InitProducer(), KNOWN),

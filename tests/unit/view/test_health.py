@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import to_builtins
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described, is_described_alike
 from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.law.election import Reason
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import BrokerNotes, PutAside
@@ -60,7 +61,7 @@ NOTHING = metrics(cluster_of(1, topics={}, states={}))
 
 def test_of_nothing_every_count_is_there_and_zero() -> None:
     found = to_builtins(NOTHING)
-    assert set(found.pop("waiting")) == {"fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"}
+    assert set(found.pop("waiting")) == set(get_args(Reason))
     assert set(found.pop("elections").values()) == set(found.values()) == {0}
 
 
