@@ -184,6 +184,16 @@ class PutAside(Part, frozen=True, kw_only=True):
     until_ms: TimeMs
 
 
+class TableBehind(Part, frozen=True, kw_only=True):
+    """A topic whose table lacks rows that it was to have by now."""
+
+    topic: str
+    #: How many of those that the broker leads.
+    partitions: Count
+    #: When the first of these rows was appended.
+    since_ms: TimeMs
+
+
 # omit_defaults: a controller that does not know the fields from `secrets` on can decode what has no trouble.
 class BrokerNotes(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What people are to know of a broker."""
@@ -193,6 +203,8 @@ class BrokerNotes(Part, frozen=True, kw_only=True, omit_defaults=True):
     put_aside: tuple[PutAside, ...] = ()
     #: Why its files of tokens, certificates and keys cannot be used as they are, and what holds meanwhile.
     secrets: str = ""
+    #: Of the partitions that it leads.
+    tables_behind: tuple[TableBehind, ...] = ()
 
 
 class TellNotes(Message, frozen=True, kw_only=True):

@@ -241,6 +241,17 @@ def _noted(broker: BrokerId, notes: BrokerNotes) -> Iterator[Problem]:
             mend="set the wrong clock right, then restart that broker",
             guide="operate#a-clock-is-wrong",
         )
+    for each in notes.tables_behind:
+        number = "a partition" if each.partitions == 1 else f"{each.partitions} partitions"
+        yield Problem(
+            severity="warning",
+            subject=f"table of {each.topic}",
+            what=f"lacks rows of {number} that broker {broker} leads, the first of them from {_time(each.since_ms)}: "
+            "nothing that it lacks is deleted, so that logs grow",
+            mend=f"see spark-replication table status {each.topic}; the writer of broker {broker} logs to "
+            "table-writer/log in its directory",
+            guide="topic-tables#look-at-it",
+        )
     if notes.put_aside:
         first = min(notes.put_aside, key=lambda each: each.until_ms)
         names = [f"{each.replica.partition} (topic {each.replica.topic_id})" for each in notes.put_aside]

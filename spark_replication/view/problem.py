@@ -25,6 +25,7 @@ GuidePlace = Literal[
     "operate#logs-were-put-aside",
     "operate#the-mirror-is-behind-or-somebody-changed-its-tables",
     "operate#who-answers-when-brokers-do-not",
+    "topic-tables#look-at-it",
 ]
 
 # Troubles that others follow from.

@@ -13,6 +13,7 @@ COORDINATE_MS = 100  # sessions of members end so much late
 TURN_MS = 100  # as long as a throttle's least part of a second
 SLOW_MS = 5_000
 SECRETS_MS = 1_000
+TABLES_MS = 10_000
 CLEAN_UP_MS = (1_000, 10_000)
 
 
@@ -33,6 +34,8 @@ class Duty(Enum):
     COORDINATE = "coordinate"
     #: Tell the controller what has become of the files of secrets.
     TELL_SECRETS = "tell secrets"
+    #: Look which tables are behind, and tell the controller.
+    TELL_TABLES = "tell tables"
     #: Delete what has been in quarantine for long enough, and write small files that the disk refused.
     CLEAN_UP = "clean up"
 
@@ -65,6 +68,8 @@ def period_ms(duty: Duty, settings: Settings) -> int:
             return SLOW_MS
         case Duty.TELL_SECRETS:
             return SECRETS_MS
+        case Duty.TELL_TABLES:
+            return TABLES_MS
         case Duty.CLEAN_UP:
             least_ms, most_ms = CLEAN_UP_MS
             return min(most_ms, max(least_ms, settings.log_delete_delay_ms))

@@ -42,7 +42,7 @@ from spark_replication.errors import EpochBehindLog, NotLeader, ReplicationError
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, Epoch, Offset, PartitionState, ReplicaOf, Start, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Offset, PartitionState, ReplicaOf, Start, TimeMs, TopicPartition
 from spark_replication.ports import (
     DamagedBatch,
     FailureReports,
@@ -302,6 +302,18 @@ class ReplicaLoop:
         """Below it, the topic's table is known to have every row, as far as this leader was told; None if it was not,
         or does not lead."""
         return self._role.table_end if isinstance(self._role, LeaderRole) else None
+
+    def table_lacks_since(self, now_ms: TimeMs) -> TimeMs | None:
+        """When the first row was appended that the topic's table lacks, if it was to have it by now, as far as this
+        leader was told; None if it lacks none, or this replica does not lead."""
+        role, settings, log = self._role, self._own.settings, self.log
+        if not isinstance(role, LeaderRole) or not settings.table:
+            return None
+        first = max(log.log_start, role.table_end or 0)
+        if first >= role.part.high_watermark:
+            return None
+        appended_ms = log.time_of(first)
+        return appended_ms if now_ms - appended_ms > settings.table_flush_ms else None
 
     def known(self, batch: PreparedBatch) -> OffsetSpan | None:
         """The place that `produce` would answer for a repeated batch."""

@@ -37,8 +37,10 @@ from spark_replication.engine.broker.broker_host import (
 )
 from spark_replication.engine.broker.broker_loop import BrokerLoop
 from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.broker.tables_behind import TablesBehind
 from spark_replication.engine.groups.coordinators import KnownPartitions
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
+from spark_replication.live.broker.changed_notes import ChangedNotes
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import QueuedFailureReports
 from spark_replication.live.broker.isr_changes import CountedIsrChanges
@@ -47,7 +49,6 @@ from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.live.broker.patience import RoundPatience
 from spark_replication.live.broker.records import Records
-from spark_replication.live.broker.secret_notes import SecretNotes
 from spark_replication.live.guarding.broker_file import (
     LOG_FILE,
     BrokerFile,
@@ -142,7 +143,9 @@ class BrokerLife:
         self._has_served = False
         self._records = Records()
         self._metrics: BrokerMetrics | None = None
-        self._secret_notes = SecretNotes(lambda: self._security.trouble, self._tell_notes)
+        self._secret_notes = ChangedNotes("its files of secrets are", lambda: self._security.trouble, self._tell_notes)
+        self._behind = TablesBehind()
+        self._table_notes = ChangedNotes("tables are", lambda: self._behind.names, self._tell_notes)
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
         self._lease_timer = Timers("lease-timer")  # alone, since nothing may delay the end of an orphan broker
@@ -190,6 +193,7 @@ class BrokerLife:
             clock_ahead_ms=clock.doubted(self._loop.clock_ahead_ms),
             put_aside=tuple(put_aside[:PUT_ASIDE_TOLD_MAX]),
             secrets=self._security.trouble,
+            tables_behind=self._behind.told,
         )
 
     def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
@@ -541,10 +545,18 @@ class BrokerLife:
             (self._slow_timers, Duty.TRY_REFUSED, self._loop.try_refused),
             (self._slow_timers, Duty.READ_HIDDEN, self._read_hidden),
             (self._slow_timers, Duty.TELL_SECRETS, self._secret_notes.look),
+            (self._slow_timers, Duty.TELL_TABLES, self._look_at_tables),
         ):
             timers.every(period_ms(duty, self._settings) / 1000, self._if_needed(duty, perform))
         self._replica_timers.start()
         self._slow_timers.start()
+
+    def _look_at_tables(self) -> None:
+        try:
+            self._behind.look(self._loop.replicas.copy().values(), now_ms())
+        except StorageFailed as error:
+            log.error("%s", error)
+        self._table_notes.look()
 
     def _if_needed(self, duty: Duty, perform: Callable[[], None]) -> Callable[[], None]:
         def perform_if_needed() -> None:

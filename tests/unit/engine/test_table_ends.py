@@ -6,9 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.replica.replica import Me
+from spark_replication.engine.broker import tables_behind
 from spark_replication.engine.broker.table_ends import take_table_ends
+from spark_replication.engine.broker.tables_behind import TablesBehind
 from spark_replication.engine.replica.partition import Partition
 from spark_replication.errors import UnknownTopicOrPartition
+from spark_replication.messages.commands import TableBehind
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.tables import TellTableEnds, ToldTableEnd
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID
@@ -18,9 +22,9 @@ from tests.unit.engine.replica.story import LED, Story, follower
 EPOCH = LED.leader_epoch
 
 
-def led() -> Story:
+def led(**given: object) -> Story:
     """Nine committed records, of ten; what is older than now may go."""
-    story = Story(table=True, retention_bytes=0, log_retention_check_interval_ms=1).told()
+    story = Story(**{"table": True, "retention_bytes": 0, "log_retention_check_interval_ms": 1, **given}).told()
     story.log.rows_per_segment = 2
     for _ in range(10):
         story.produce()
@@ -81,3 +85,47 @@ def test_a_later_epoch_begins_without_a_word() -> None:
     tell(story, 6)
     story.told(replace(LED, leader_epoch=EPOCH + 1), 8, me=Me(1, 0, 0))
     assert story.loop.table_end is None
+
+
+FLUSH_MS = 1_000
+GRACE_MS = tables_behind.GRACE_MS
+
+
+def test_a_table_lacks_what_its_leader_was_not_told_of_once_that_is_older_than_it_may_be() -> None:
+    story = led(table_flush_ms=FLUSH_MS)
+    assert story.loop.table_lacks_since(FLUSH_MS) is None
+    assert story.loop.table_lacks_since(FLUSH_MS + 1) == 0
+    tell(story, 6)
+    story.log.records[6] = replace(story.log.records[6], timestamp_ms=5)
+    assert story.loop.table_lacks_since(FLUSH_MS + 5) is None
+    assert story.loop.table_lacks_since(FLUSH_MS + 6) == 5
+    tell(story, 9)
+    assert story.loop.table_lacks_since(1 << 40) is None, "the tenth is not committed"
+
+
+def test_nothing_is_behind_of_a_topic_that_is_no_table_nor_of_a_follower() -> None:
+    assert led(table=False).loop.table_lacks_since(1 << 40) is None
+    assert follower().loop.table_lacks_since(1 << 40) is None
+
+
+def test_a_table_is_told_as_behind_once_it_has_been_so_for_a_while() -> None:
+    story, behind = led(table_flush_ms=FLUSH_MS), TablesBehind()
+    late = FLUSH_MS + 1
+    for now_ms, names in ((0, ""), (late, ""), (late + GRACE_MS - 1, ""), (late + GRACE_MS, "foo")):
+        behind.look([alone(story.loop)], now_ms)
+        assert behind.names == names
+    assert [(each.partitions, each.since_ms) for each in behind.told] == [(1, 0)]
+    tell(story, 9)
+    behind.look([alone(story.loop)], late + GRACE_MS + 1)
+    assert behind.told == ()
+
+
+def test_partitions_of_one_topic_are_told_together_and_groups_not_at_all() -> None:
+    behind = TablesBehind()
+    first, second = led(table_flush_ms=FLUSH_MS), led(table_flush_ms=FLUSH_MS)
+    first.log.records[0] = replace(first.log.records[0], timestamp_ms=7)
+    groups = alone(led(table_flush_ms=FLUSH_MS).loop)
+    groups.topic_partition = TopicPartition(GROUPS_TOPIC, 0)
+    for now_ms in (2 * FLUSH_MS, 2 * FLUSH_MS + GRACE_MS):
+        behind.look([alone(first.loop), alone(second.loop), groups], now_ms)
+    assert behind.told == (TableBehind(topic="foo", partitions=2, since_ms=0),)

@@ -15,7 +15,7 @@ from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.election import Reason
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Made, StoredPartition
-from spark_replication.messages.commands import BrokerNotes, PutAside
+from spark_replication.messages.commands import BrokerNotes, PutAside, TableBehind
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.mending import DiskDamage
@@ -298,6 +298,17 @@ def of_notes_outlived(known: ClusterState) -> list[Problem]:
 def put_aside(topic_id: str = "gone", until_ms: int = 3_600_000, number: int = 7) -> PutAside:
     replica = ReplicaOf(TopicPartition("foo", number), topic_id)
     return PutAside(replica=replica, folder=f"quarantine/foo-{number}.{topic_id}.1.unassigned-5", until_ms=until_ms)
+
+
+@pytest.mark.parametrize(("partitions", "text"), [(1, "a partition that"), (3, "3 partitions that")])
+def test_a_table_that_is_behind_is_named(partitions: int, text: str) -> None:
+    known = cluster()
+    known.apply_noted(1, BrokerNotes(tables_behind=(TableBehind(topic="foo", partitions=partitions, since_ms=0),)))
+    (found,) = [each for each in health.problems(described(known, None, None), frozenset()) if "table" in each.subject]
+    assert str(found).startswith(f"table of foo lacks rows of {text} broker 1 leads, the first of them from 1970-01-01")
+    assert (found.severity, "table status foo" in found.mend) == ("warning", True)
+    known.apply_noted(1, BrokerNotes())
+    assert not [each for each in health.problems(described(known, None, None), frozenset()) if "table" in each.subject]
 
 
 def test_files_of_secrets_that_are_not_used_are_critical() -> None:

@@ -1,4 +1,4 @@
-"""Tells the controller what is wrong with this broker's files of secrets, as soon as that has changed.
+"""Tells the controller what people are to know of this broker, as soon as that has changed.
 
 A new controller, and a new registration, hear it with all that is noted of the broker (commands.BrokerNotes).
 """
@@ -13,9 +13,11 @@ from spark_replication.errors import ReplicationError
 log = logging.getLogger(__name__)
 
 
-class SecretNotes:
-    def __init__(self, trouble: Callable[[], str], tell: Callable[[], None]) -> None:
-        """trouble: empty if there is none. tell: tells all notes; raises if they did not arrive."""
+class ChangedNotes:
+    def __init__(self, about: str, trouble: Callable[[], str], tell: Callable[[], None]) -> None:
+        """about: as a log line has it. trouble: empty if there is none. tell: tells all notes; raises if they did not
+        arrive."""
+        self._about = about
         self._trouble = trouble
         self._tell = tell
         self._told = ""
@@ -30,7 +32,7 @@ class SecretNotes:
             self._tell()
         except ReplicationError as error:
             if self._failed != found:
-                log.warning("the controller does not know how the files of secrets are, and is told again: %s", error)
+                log.warning("the controller does not know how %s, and is told again: %s", self._about, error)
             self._failed = found
             return
         self._told, self._failed = found, ""

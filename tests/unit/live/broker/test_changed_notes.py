@@ -1,9 +1,9 @@
-"""The controller hears what has become of a broker's files of secrets: each change once, and again until it has."""
+"""The controller hears of each change once, and again until it has."""
 
 from __future__ import annotations
 
 from spark_replication.errors import NotController
-from spark_replication.live.broker.secret_notes import SecretNotes
+from spark_replication.live.broker.changed_notes import ChangedNotes
 
 
 class Told:
@@ -11,7 +11,7 @@ class Told:
         self.trouble = ""
         self.heard: list[str] = []
         self.is_there = True
-        self.notes = SecretNotes(lambda: self.trouble, self._tell)
+        self.notes = ChangedNotes("its files are", lambda: self.trouble, self._tell)
 
     def _tell(self) -> None:
         if not self.is_there:
