@@ -7,10 +7,13 @@ through this module.
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any, TypeVar
 
 import msgspec
+
+from spark_replication.errors import ReplicationError
 
 # What msgspec raises for bytes from outside: it passes on the errors of Python's own decoder and stack.
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -44,3 +47,28 @@ def from_builtins(value: Any, kind: type[Decoded], *, strict: bool = True) -> De
     """strict: otherwise text may stand for numbers."""
     with _meeting:
         return msgspec.convert(value, type=kind, strict=strict)
+
+
+# Errors that a peer named.
+
+
+def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _tree(child))]
+
+
+_CODE = re.compile(r"\b([A-Z][A-Z_]{4,}): ")
+#: Every kind of error.
+BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
+
+
+def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
+    """The error that a peer named by its code. An unknown code gives a plain ReplicationError, whose text names it."""
+    if (kind := BY_CODE.get(code)) is None:
+        return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
+    return kind(message, maybe_written=maybe_written)
+
+
+def error_of_text(text: str) -> ReplicationError | None:
+    """The error whose `CODE: message` stands in the text of a library's error. None if there is none."""
+    found = next((each for each in _CODE.finditer(text) if each.group(1) in BY_CODE), None)
+    return None if found is None else error_of(found.group(1), text[found.end() :])

@@ -6,7 +6,6 @@ on the wire, and `error_of` turns it back into an error. A library's exception i
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar, TypeVar
 
 
@@ -491,25 +490,3 @@ class SparkGone(ReplicationError):
     """This process's Spark session has been stopped, or its JVM does not answer: nothing can be guarded from here."""
 
     code = "SPARK_GONE"
-
-
-def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:
-    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _tree(child))]
-
-
-_CODE = re.compile(r"\b([A-Z][A-Z_]{4,}): ")
-#: Every kind of error.
-BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
-
-
-def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
-    """The error that a peer named by its code. An unknown code gives a plain ReplicationError, whose text names it."""
-    if (kind := BY_CODE.get(code)) is None:
-        return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
-    return kind(message, maybe_written=maybe_written)
-
-
-def error_of_text(text: str) -> ReplicationError | None:
-    """The error whose `CODE: message` stands in the text of a library's error. None if there is none."""
-    found = next((each for each in _CODE.finditer(text) if each.group(1) in BY_CODE), None)
-    return None if found is None else error_of(found.group(1), text[found.end() :])

@@ -13,7 +13,8 @@ import click
 
 import spark_replication as sr
 from spark_replication.config import described
-from spark_replication.errors import BY_CODE, ReplicationError
+from spark_replication.decoding import BY_CODE
+from spark_replication.errors import ReplicationError
 
 PACKAGE = Path(sr.__file__).parent
 #: Who has the metrics of a module.

@@ -195,7 +195,7 @@ _OF_GROUPS |= {kind: ADMIN[kind] for kind in ("reassign", "cancel_reassignment",
 _OF_GROUPS |= {**MEMBERS, "add_partitions": 2}
 #: What makes leaders from outside ISR and ELR, partitions that are added again, and logs that part.
 _OF_TABLES = {**KINDS, **WRITERS, "readd_partitions": 8, "elect_unclean": 8, "elect_designated": 6, "strategy": 6}
-_OF_TABLES |= {"kill_leader": 16, "cut_follower": 20, "power_loss_leader": 12, "pause": 12}
+_OF_TABLES |= {"kill_leader": 16, "cut_follower": 20, "power_loss_leader": 12, "pause": 12, "disconnection": 16}
 _SYNCS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "failing_sync")}
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {

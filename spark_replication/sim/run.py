@@ -35,7 +35,6 @@ OF_GROUPS: dict[str, Scalar] = {
     "flush": "always",
     "recovery.trust.page.cache": True,
 }
-OF_TABLES: dict[str, Scalar] = {"table": True}
 WRITERS = 2
 UNEXPECTED = "unexpected_error"  # production code raised what it never should
 
@@ -103,7 +102,7 @@ def _cluster(world: World, mix: Profile) -> _Story:
         world,
         brokers=4 if seed % 5 else 3,
         candidates=2,
-        settings=_settings(seed) | (OF_GROUPS if mix.groups else {}) | (OF_TABLES if mix.tables else {}),
+        settings=_settings(seed) | (OF_GROUPS if mix.groups else {}) | (_of_tables(seed) if mix.tables else {}),
         queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
         groups=mix.groups,
         writers=WRITERS if mix.tables else 0,
@@ -147,6 +146,11 @@ def _settings(seed: int) -> dict[str, Scalar]:
         "reassignment.bytes.per.second": (0, 150, 300, 600)[seed // 2 % 4],
         "retention.bytes": 2 * int(SETTINGS["segment.bytes"]) if seed % 2 else -1,
     }
+
+
+def _of_tables(seed: int) -> dict[str, Scalar]:
+    # A leader that is alone in its ISR commits what no other replica has, until it hears that it leads no longer.
+    return {"table": True, **({"min.insync.replicas": 1} if seed % 2 else {})}
 
 
 def _tell(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:

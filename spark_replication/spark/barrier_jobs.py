@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_replication.config import SecurityMode
+from spark_replication.decoding import error_of_text
 from spark_replication.engine.guarding.mustering import TaskPlace
-from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
+from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed
 from spark_replication.spark.guardian_task import Posting, guard
 from spark_replication.spark.jvm import Jvm, context_of, jvm_errors
 from spark_replication.spark.session import makes_own_secret

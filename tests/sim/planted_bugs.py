@@ -79,6 +79,7 @@ UNTOLD = (
 FOUND_BY = {
     "leave the request of a partition that goes": "core/controller/test_requests.py",
     "serve a re-added partition from its old log": "engine/test_broker_loop.py",
+    "believe a leader of before the seal": "core/tables/test_flushing.py",
     "vouch for logs that this process has not opened": "engine/test_broker_loop.py",
     "believe what came in place of a cut, as what was flushed there before": "storage/test_recovery_point.py",
     "recover without the longest log, since its disk refuses": "core/law/test_unclean_recovery.py",

@@ -16,7 +16,8 @@ from pyspark.sql import functions as sql
 
 from spark_replication.admin.jobs.order_load import PENNIES
 from spark_replication.config import Settings
-from spark_replication.errors import InvalidRequest, error_of_text
+from spark_replication.decoding import error_of_text
+from spark_replication.errors import InvalidRequest
 from spark_replication.spark.datasource.data_source import FORMAT
 from spark_replication.spark.registering import register_format, security_options
 from spark_replication.spark.session import end_session

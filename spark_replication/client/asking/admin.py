@@ -46,6 +46,7 @@ from spark_replication.core.controller.requests import narrowed
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
+from spark_replication.decoding import error_of
 from spark_replication.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -55,7 +56,6 @@ from spark_replication.errors import (
     TableNotSealed,
     UnknownSchemaVersion,
     UnknownTopicOrPartition,
-    error_of,
 )
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,

@@ -18,13 +18,13 @@ from spark_replication.client.finding.connecting import opened
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.core.routing import Route
+from spark_replication.decoding import error_of
 from spark_replication.engine.client.coordinator_search import CoordinatorSearch
 from spark_replication.engine.client.membership import Membership
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
     ReplicationError,
-    error_of,
     mistake,
 )
 from spark_replication.messages.groups import GroupAnswerFrame, GroupNewsFrame

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from spark_replication.client.finding.deadline import Deadline, persistently
 from spark_replication.client.finding.routes import ASK_MS, Routes
 from spark_replication.core.routing import Route
-from spark_replication.errors import InvalidRequest, ReplicationError, error_of
+from spark_replication.decoding import error_of
+from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.actions import DESCRIBE_RANGES
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, WantedRange
@@ -54,7 +55,7 @@ def answered_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Dea
 
 
 def _routed(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> Iterator[WantedRange]:
-    """Those of partitions that have a leader."""
+    """The ranges of partitions that have a leader."""
     for each in wanted:
         try:
             routes.route(each.topic, each.partition, deadline)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from spark_replication.client.finding.connecting import opened
 from spark_replication.core.routing import Route
+from spark_replication.decoding import error_of
 from spark_replication.engine.client.lanes import AT_ONCE, Lane, LeaderStreams, Outgoing, Owner
 from spark_replication.errors import (
     BatchTooLarge,
@@ -26,7 +27,6 @@ from spark_replication.errors import (
     ClientClosed,
     InvalidRequest,
     ReplicationError,
-    error_of,
     mistake,
 )
 from spark_replication.messages.lane import (

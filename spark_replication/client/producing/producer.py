@@ -24,13 +24,13 @@ from spark_replication.client.producing.sender import Sender
 from spark_replication.client.producing.senders import Senders, closing_with
 from spark_replication.client.producing.sends import Sends
 from spark_replication.core.replica.producers import REMEMBERED
+from spark_replication.decoding import error_of
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.sending import Ack, Acks, SenderSettings
 from spark_replication.errors import (
     ClientClosed,
     InvalidRequest,
     ReplicationError,
-    error_of,
 )
 from spark_replication.messages.records import PRODUCER_ID_BITS
 from spark_replication.transport.security.security import Security

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from spark_replication.client.finding.connecting import opened
-from spark_replication.errors import BrokerNotAvailable, ClientClosed, CorruptLog, InvalidRequest, error_of
+from spark_replication.decoding import error_of
+from spark_replication.errors import BrokerNotAvailable, ClientClosed, CorruptLog, InvalidRequest
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame, ThrottledFrame
 from spark_replication.messages.records import ReadTicket

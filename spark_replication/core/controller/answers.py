@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_replication.errors import EpochBehindLog, StorageFailed, error_of
+from spark_replication.decoding import error_of
+from spark_replication.errors import EpochBehindLog, StorageFailed
 from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr, PartitionCommand
 from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, ReplicaOf, TopicPartition

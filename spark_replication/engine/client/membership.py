@@ -30,8 +30,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from spark_replication.decoding import error_of
 from spark_replication.engine.client.pausing import back_off_s
-from spark_replication.errors import FencedMemberEpoch, NotCoordinator, ReplicationError, UnknownMember, error_of
+from spark_replication.errors import FencedMemberEpoch, NotCoordinator, ReplicationError, UnknownMember
 from spark_replication.messages.groups import (
     Beat,
     Beaten,

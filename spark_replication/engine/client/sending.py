@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from spark_replication.core.routing import Route
+from spark_replication.decoding import error_of
 from spark_replication.engine.client.lanes import AT_ONCE, Lane, Outgoing
 from spark_replication.engine.client.numbers import Identity
 from spark_replication.engine.client.pausing import back_off_s, look_again_s
@@ -32,7 +33,6 @@ from spark_replication.errors import (
     RequestTimedOut,
     SchemaMismatch,
     UnknownProducerId,
-    error_of,
 )
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import PutAnswer

@@ -1,17 +1,18 @@
 """A writer of one topic's table: it loads, asks, reads, asks again, commits, and forgets (TB1, TB2).
 
-| it does           | what comes of it        | and then                                                             |
-| ----------------- | ----------------------- | -------------------------------------------------------------------- |
-| LoadTable         | `loaded`                | AskLeaders                                                           |
-| AskLeaders        | `told`                  | TellEnds, if leaders are to know more; then ReadRows, or Rest        |
-| TellEnds          | `ends_told`             | ReadRows, or Rest if nothing is due                                  |
-| ReadRows          | `read`: they are in a file beside the table, which nobody knows of     | ConfirmRows          |
-| ConfirmRows       | `vouched`               | CommitRows, if leaders vouch for all; else as if some were not read  |
-| CommitRows        | `committed`             | AskLeaders, about the version that was made                          |
-|                   | `changed`: refused      | DropRows, and LoadTable                                              |
-| ReadRows          | `read`: not all         | Rest, and then the others without those: a file has rows of many     |
-| anything          | `failed`: no answer     | DropRows, and Rest, then LoadTable: the table alone tells            |
-| Rest              | `rested`                | AskLeaders, or LoadTable after a failure                             |
+| it does     | what comes of it      | and then                                                                   |
+| ----------- | --------------------- | -------------------------------------------------------------------------- |
+| LoadTable   | `loaded`              | AskLeaders                                                                 |
+| AskLeaders  | `told`                | TellEnds, if leaders are to know more; then ReadPlanned, or Rest           |
+| TellEnds    | `ends_told`           | ReadPlanned, or Rest if nothing is due                                     |
+| ReadPlanned | `read`: into files beside the table, which nobody knows of: ConfirmRows                            |
+|             | `read`: not all       | Rest, and then the others without those: one file has rows of many         |
+| ConfirmRows | `vouched`: for all    | CommitRows                                                                 |
+|             | `vouched`: not for all | as if those had not been read                                             |
+| CommitRows  | `committed`           | AskLeaders, about the version that was made                                |
+|             | `changed`: refused    | LoadTable                                                                  |
+| anything    | `failed`: no answer   | Rest, then LoadTable: the table alone tells whether it was done            |
+| Rest        | `rested`              | AskLeaders, or LoadTable after a failure                                   |
 
 Any number of writers may do so at once, be stopped for as long as anybody likes, and go on.
 """
@@ -50,7 +51,7 @@ class TellEnds(msgspec.Struct, frozen=True):
     ends: Mapping[PartitionNumber, tuple[Epoch, Offset]]
 
 
-class ReadRows(msgspec.Struct, frozen=True):
+class ReadPlanned(msgspec.Struct, frozen=True):
     """Read these rows, from wherever they are, and put them in files beside the table."""
 
     ranges: tuple[PlannedRange, ...]
@@ -73,7 +74,7 @@ class Rest(msgspec.Struct, frozen=True):
     ms: int
 
 
-Doing = LoadTable | AskLeaders | TellEnds | ReadRows | ConfirmRows | CommitRows | Rest
+Doing = LoadTable | AskLeaders | TellEnds | ReadPlanned | ConfirmRows | CommitRows | Rest
 
 
 class TableWriting:
@@ -145,7 +146,7 @@ class TableWriting:
     def _planned_doing(self, now_ms: TimeMs) -> Doing:
         if self.plan.ranges:
             self._planned = self.plan.ranges
-            return ReadRows(self._planned)
+            return ReadPlanned(self._planned)
         if self.plan.troubles:
             self._version = None  # another writer, or a seal, may be the reason
         due_ms = self.plan.due_ms

@@ -18,17 +18,11 @@ from spark_replication.core.controller.announcing import announce, ask
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
 from spark_replication.core.controller.controller import decide
 from spark_replication.core.controller.events import (
-    BrokerNoted,
     BrokersRead,
     Event,
     LogInfoRead,
-    LogsAhead,
-    NodesUnreadable,
     PartitionsRead,
-    ReplicasDamaged,
-    ReplicasFailed,
     Requested,
-    TableAnswered,
     Ticked,
     TookOver,
 )
@@ -67,6 +61,7 @@ from spark_replication.core.law.writes import (
 )
 from spark_replication.core.tables.fitting import FitsTable
 from spark_replication.engine.controller.mirror_news import MirrorNews
+from spark_replication.engine.controller.told_events import took_in
 from spark_replication.errors import (
     InvalidUpdateVersion,
     NotController,
@@ -75,7 +70,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
 )
 from spark_replication.messages.requests import CreateTopic, DeleteTopic, Reassign
-from spark_replication.model import BrokerId, Epoch, PartitionNumber, TopicPartition, TopicState
+from spark_replication.model import Epoch, PartitionNumber, TopicPartition, TopicState
 from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed, TableSealer
 
 EVENTS_MAX = 100_000
@@ -219,56 +214,15 @@ class ControllerLoop:
                     self._sender.gone(broker)
                 moved = BrokersMoved(lost=lost, started=started, stopping=stopping)
                 return moved if lost or started or stopping else None
-            case NodesUnreadable() | ReplicasDamaged() | BrokerNoted():
-                self._note(event)
-                return None
             case PartitionsRead(partitions=partitions, unreadable=unreadable):
                 self.cluster.apply_unreadable(unreadable)
                 newer = self._apply_newer(partitions)
                 return PartitionsChanged(newer) if newer else None
-            case ReplicasFailed() | LogsAhead():
-                return self._told_of_logs(event)
-            case TableAnswered():
-                return self._told_of_table(event)
             case Requested(asked=Reassign() as asked, path=str() as path):
                 self.cluster.apply_request(path, moving(asked))
                 return event
             case _:
-                return event
-
-    def _lives(self, broker: BrokerId, epoch: Epoch) -> bool:
-        registered = self.cluster.registered.get(broker)
-        return registered is not None and registered.epoch == epoch
-
-    def _told_of_logs(self, event: ReplicasFailed | LogsAhead) -> PartitionsChanged | LogsAhead | None:
-        if not self._lives(event.broker, event.epoch):
-            return None
-        if isinstance(event, LogsAhead):
-            return event
-        failed = tuple(each.partition for each in event.replicas if self.cluster.has(each))
-        self.cluster.apply_failed(event.broker, failed)
-        return PartitionsChanged(failed) if failed else None
-
-    def _told_of_table(self, event: TableAnswered) -> TableAnswered | None:
-        known = self.cluster.topics.get(event.topic)
-        if known is None or known.state.topic_id != event.topic_id:
-            return None
-        self.cluster.apply_unsealed(event.topic, event.failed, event.why)
-        waited = self.cluster.apply_sealed(event.topic, event.told)
-        told = {each.partition: event.told[each.partition] for each in waited}
-        return msgspec.structs.replace(event, told=told) if told else None
-
-    def _note(self, event: NodesUnreadable | ReplicasDamaged | BrokerNoted) -> None:
-        """Apply what is told to people, and decide nothing."""
-        if isinstance(event, NodesUnreadable):
-            self.cluster.apply_reasons(event.folder, event.reasons)
-            return
-        if not self._lives(event.broker, event.epoch):
-            return
-        if isinstance(event, BrokerNoted):
-            self.cluster.apply_noted(event.broker, event.notes)
-        else:
-            self.cluster.apply_damaged(event.broker, event.replicas)
+                return took_in(self.cluster, event)
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:
         decided = self._planned(cause)

@@ -21,7 +21,7 @@ from spark_replication.model import Epoch, PartitionNumber
 ATTEMPTS_MAX = 20
 
 
-class LoadTable(msgspec.Struct, frozen=True):
+class LoadForSeal(msgspec.Struct, frozen=True):
     """Call TopicTable.load, and report `loaded` or `failed`."""
 
 
@@ -32,7 +32,7 @@ class SealTable(msgspec.Struct, frozen=True):
     epochs: Mapping[PartitionNumber, Epoch]
 
 
-SealStep = LoadTable | SealTable | TableAnswered
+SealStep = LoadForSeal | SealTable | TableAnswered
 
 
 class TableSeal:
@@ -45,7 +45,7 @@ class TableSeal:
         self._attempts = 0
 
     def begin(self) -> SealStep:
-        return LoadTable()
+        return LoadForSeal()
 
     def loaded(self, version: TableVersion) -> SealStep:
         anew = named_anew(version, self._epochs)
@@ -62,14 +62,14 @@ class TableSeal:
 
     def refused(self) -> SealStep:
         self._sealing = None
-        return LoadTable()
+        return LoadForSeal()
 
     def failed(self, why: str) -> SealStep:
         """Not answered. What could not be loaded cannot be sealed now; a seal may have been stored."""
         if self._sealing is None:
             return self.given_up(why)
         self._sealing = None
-        return LoadTable()
+        return LoadForSeal()
 
     def _told(self, version: TableVersion) -> TableAnswered:
         return TableAnswered(topic=self._topic, topic_id=self._topic_id, told=ends_told(version, self._epochs))

@@ -42,11 +42,12 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from spark_replication.decoding import error_of
 from spark_replication.engine.ends.slow_disks import SlowDisks
 from spark_replication.engine.replica.fetch_answers import answer_to
 from spark_replication.engine.replica.partition import FindPartition
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
-from spark_replication.errors import CorruptLog, NotReady, ReplicationError, StaleBrokerEpoch, StorageFailed, error_of
+from spark_replication.errors import CorruptLog, NotReady, ReplicationError, StaleBrokerEpoch, StorageFailed
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import ALIVE, FetchedPartition, FetchFrame, FetchPartition
 from spark_replication.model import BrokerId, Offset, TopicPartition

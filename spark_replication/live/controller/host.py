@@ -403,7 +403,7 @@ class ControllerHost:
             security=self.security,
             heard=NewsOfBrokers(self._post, self._post_log_info, mirror.confirmed),
         )
-        loop = ControllerLoop(
+        loop = self._loop = ControllerLoop(
             loaded,
             store=store,
             sender=sender,
@@ -415,7 +415,6 @@ class ControllerHost:
             compare_schemas=schema_change,
             fits_table=fits_table,
         )
-        self._loop = loop
         ends = {
             Happened.CLOSED: self._closing,
             Happened.DEPOSED: deposed,
@@ -437,11 +436,9 @@ class ControllerHost:
         finally:
             self._active.clear()
             self._loop = None
-            concerns.close()
-            groups.close()
+            for each in (concerns, groups, sealer, sender):
+                each.close()
             self._close_aside(mirror)
-            sealer.close()
-            sender.close()
             self._drain()
             self._owed.answer_all(Reply(self._not_controller(maybe_written=True)))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_replication.core.controller.events import TableAnswered
-from spark_replication.engine.controller.table_seal import LoadTable, SealStep, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import LoadForSeal, SealStep, SealTable, TableSeal
 from spark_replication.errors import ReplicationError, TableChanged
 from spark_replication.model import Epoch, PartitionNumber
 from spark_replication.ports import TopicTable
@@ -71,9 +71,9 @@ class ThreadedTableSealer:
         return step
 
 
-def _done(step: LoadTable | SealTable, work: TableSeal, table: TopicTable) -> SealStep:
+def _done(step: LoadForSeal | SealTable, work: TableSeal, table: TopicTable) -> SealStep:
     try:
-        if isinstance(step, LoadTable):
+        if isinstance(step, LoadForSeal):
             return work.loaded(table.load())
         return work.sealed(table.seal(step.on, step.epochs))
     except TableChanged:

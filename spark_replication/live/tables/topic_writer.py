@@ -22,7 +22,7 @@ from spark_replication.engine.client.table_writing import (
     ConfirmRows,
     Doing,
     LoadTable,
-    ReadRows,
+    ReadPlanned,
     Rest,
     TableWriting,
     TellEnds,
@@ -46,7 +46,7 @@ ASK_MS = 5_000
 log = logging.getLogger(__name__)
 
 
-class Written(NamedTuple):
+class WriterProgress(NamedTuple):
     """What a writer has done so far."""
 
     commits: int = 0
@@ -74,7 +74,7 @@ class TopicTableWriter:
         self._files: TableFiles | None = None
         self._doing: Doing = self._writing.begin()
         self._has_asked = False
-        self.written = Written()
+        self.written = WriterProgress()
         self.heed(topic, table, rules)
 
     def heed(self, topic: TopicMetadata, table: DeltaTopicTable, rules: FlushRules) -> None:
@@ -124,7 +124,7 @@ class TopicTableWriter:
                 return self._writing.told(told, mine=self._mine(), now_ms=now_ms())
             case TellEnds(ends=ends):
                 return self._writing.ends_told(self._told(ends))
-            case ReadRows(ranges=ranges):
+            case ReadPlanned(ranges=ranges):
                 return self._writing.read(self._read(ranges))
             case ConfirmRows(ends=ends):
                 return self._writing.vouched(self._asked(ends_of(self._topic.name, ends)))

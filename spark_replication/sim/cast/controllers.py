@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
@@ -27,7 +27,6 @@ from spark_replication.messages.commands import (
     CommandAnswer,
     GetReplicaLogInfo,
     LeaderAndIsr,
-    PartitionCommand,
     ReplicaLogInfos,
     StopReplica,
     UpdateMetadata,
@@ -36,6 +35,7 @@ from spark_replication.model import BrokerId, ControllerInfo, HeldDirectory, Reg
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
 from spark_replication.sim.cast.tables import SimulatedSealer, TopicTables
+from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.topic_tables import anything_fits
@@ -64,17 +64,6 @@ Loaded = tuple[LoadedCluster, list[FoundRequest]]
 Answer = CommandAnswer | ReplicaLogInfos | ReplicationError
 
 
-class Observer(Protocol):
-    """What checkers want to know of a controller."""
-
-    def sent(self, broker: BrokerId, command: Command) -> None: ...
-    def deciding(self, controller_epoch: int, groups: Sequence[Group]) -> None: ...
-    def applied(self, controller_epoch: int, life: object, error: ReplicationError | None) -> None: ...
-    def told_mirror(self, command: PartitionCommand, zxid: int) -> None: ...
-    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
-    def answered(self, controller_epoch: int, broker: BrokerId, answer: ReplicaLogInfos) -> None: ...
-
-
 class Candidate(Process):
     """A driver's process. engine.controller.candidacy says what it does. Each candidacy has a session of its own."""
 
@@ -86,7 +75,7 @@ class Candidate(Process):
         network: Network,
         zookeeper: ZooKeeper,
         find: Callable[[BrokerId, int], BrokerProcess | None],
-        observer: Observer,
+        observer: Checkers,
         mirror: MirrorTables,
         tables: TopicTables,
     ) -> None:

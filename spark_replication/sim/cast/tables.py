@@ -23,7 +23,7 @@ from spark_replication.engine.client.table_writing import (
     ConfirmRows,
     Doing,
     LoadTable,
-    ReadRows,
+    ReadPlanned,
     Rest,
     TableWriting,
     TellEnds,
@@ -117,7 +117,7 @@ class SimulatedSealer:
         match step:
             case TableAnswered():
                 self._handle(step)
-            case table_seal.LoadTable():
+            case table_seal.LoadForSeal():
                 self._tables.ask("loads a table", table.load, partial(self._loaded, topic_id, work), self._process)
             case SealTable(on=on, epochs=epochs):
                 seal = partial(table.seal, on, epochs)
@@ -188,7 +188,7 @@ class TableWriter(Client):
                 self._ask(wanted_of(self._topic, starts, partitions, RULES), self._told)
             case TellEnds(ends=ends):
                 self._tell(ends)
-            case ReadRows():
+            case ReadPlanned():
                 self._after(self.world.between(*READS_MS), "reads rows for a table", self._read)
             case ConfirmRows(ends=ends):
                 self._ask(ends_of(self._topic, ends), lambda told: self._do(self._writing.vouched(told)))
@@ -272,7 +272,7 @@ class TableWriter(Client):
         self._do(self._writing.read({partition: rows[-1].epoch for partition, rows in self._rows.items()}))
 
     def _rows_of(self, planned: PlannedRange) -> list[Record] | None:
-        """From any disk; and if not all have the same there, rather from one that is different."""
+        """The rows as any disk has them; if not all have the same there, rather as one that is different."""
         key = (TopicPartition(self._topic, planned.partition), self._topic_id)
         images = [image for disk in self._disks() if (image := disk.image(key)) is not None]
         found = [

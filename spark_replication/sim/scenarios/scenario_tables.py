@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.engine.controller.table_seal import LoadTable, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import LoadForSeal, SealTable, TableSeal
 from spark_replication.model import Epoch, PartitionNumber, TopicPartition
 from spark_replication.sim.scenarios.expectation import expect_int, expect_keys, expect_mapping
 from spark_replication.sim.world.topic_tables import TableInMemory
@@ -70,9 +70,9 @@ class ScenarioTables:
             match step:
                 case TableAnswered():
                     return step
-                case LoadTable() if topic in self._unreadable:
+                case LoadForSeal() if topic in self._unreadable:
                     step = work.failed(f"the table of {topic} cannot be read")
-                case LoadTable():
+                case LoadForSeal():
                     step = work.loaded(self._table(topic).load())
                 case SealTable(on=on, epochs=named):
                     step = work.sealed(self._table(topic).seal(on, named))

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from spark_replication.decoding import error_of
 from spark_replication.engine.ends.fetch_session import (
     Cut,
     FollowedLeaders,
@@ -25,7 +26,7 @@ from spark_replication.engine.ends.fetch_session import (
     take_and_wait,
 )
 from spark_replication.engine.replica.partition import FindPartition
-from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
+from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError
 from spark_replication.messages.replication import (
     ErrorFrame,
     FetchedFrame,

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
+from spark_replication.decoding import error_of_text
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
@@ -26,7 +27,6 @@ from spark_replication.errors import (
     InvalidRequest,
     ReplicationError,
     UnsupportedVersion,
-    error_of_text,
 )
 from spark_replication.messages.actions import INTRODUCE, PROVE
 from spark_replication.messages.envelope import from_json, to_json

@@ -29,12 +29,12 @@ from collections.abc import Callable
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from spark_replication.decoding import error_of
 from spark_replication.errors import (
     AuthenticationFailed,
     InvalidRequest,
     ReplicationError,
     UnsupportedVersion,
-    error_of,
 )
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, WelcomeFrame

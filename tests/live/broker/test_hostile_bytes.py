@@ -18,7 +18,7 @@ import pytest
 from crc32c import crc32c
 from pyarrow import flight
 
-from spark_replication.errors import error_of_text
+from spark_replication.decoding import error_of_text
 from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import from_frame, to_frame

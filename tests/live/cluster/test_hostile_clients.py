@@ -26,6 +26,7 @@ from crc32c import crc32c
 from pyarrow import flight
 
 import spark_replication as sr
+from spark_replication.decoding import error_of_text
 from spark_replication.errors import (
     AuthenticationFailed,
     BatchTooLarge,
@@ -34,7 +35,6 @@ from spark_replication.errors import (
     InvalidSchema,
     ReplicationError,
     UnknownTopicOrPartition,
-    error_of_text,
 )
 from spark_replication.messages.actions import ADMIN_REQUESTS, STOP_REPLICA
 from spark_replication.messages.commands import StopPartition, StopReplica

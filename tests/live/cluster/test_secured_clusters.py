@@ -23,6 +23,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.client.finding.connecting import opened
 from spark_replication.config import settings_from
+from spark_replication.decoding import error_of
 from spark_replication.engine.guarding.leases import Lease
 from spark_replication.errors import (
     AuthenticationFailed,
@@ -30,7 +31,6 @@ from spark_replication.errors import (
     ClusterAuthorizationFailed,
     InvalidConfig,
     ReplicationError,
-    error_of,
 )
 from spark_replication.live.guarding.guardian import Assignment, Guardian
 from spark_replication.live.own_secrets import BROKER_TOKEN_FILE

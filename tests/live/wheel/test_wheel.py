@@ -144,6 +144,24 @@ def test_two_workers_share_a_topic_and_one_is_killed_as_the_guide_prints_it(envi
     assert 'spark_replication_group_lag_records{group="etl",topic="orders"}' in said
 
 
+def test_a_topic_becomes_a_table_as_the_guide_prints_it(environment: Environment) -> None:
+    begun = printed("topic-tables", "spark-replication start --directory lake --detach")
+    assert len([line for line in begun if line.startswith(("spark-replication", "seq"))]) == 5
+    (looked,) = [block.text for block in BLOCKS if block.page == "topic-tables" and block.language == "python"]
+    folder = environment.home / "tables"
+    folder.mkdir()
+    try:
+        said = environment.runs("bash", "-c", "\n".join(("set -e -o pipefail; cd tables", *begun)))
+        assert [line.split()[:2] for line in said.splitlines() if "clicks" in line][-2:] == [["│", "clicks"]] * 2
+        found = environment.runs("bash", "-c", f"cd tables && {environment.python} -c '{looked}'")
+        partitions = ast.literal_eval(found.splitlines()[-1])
+        assert sum(each["rows"] for each in partitions) == 1_000
+        environment.types("spark-replication table verify clicks --bootstrap delta:tables/lake/mirror")
+        environment.types("spark-replication stop --directory tables/lake")
+    finally:
+        LockedProcess(folder / "lake" / "starter").stop(COMMAND_S)
+
+
 def _names_in(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name):

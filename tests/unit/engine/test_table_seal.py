@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.tables.sealing import TableEnd
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.engine.controller.table_seal import ATTEMPTS_MAX, LoadTable, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import ATTEMPTS_MAX, LoadForSeal, SealTable, TableSeal
 
 BEFORE = TableVersion(number=1, ends={0: 12}, epochs={0: 4, 1: 7})
 AFTER = TableVersion(number=2, ends={0: 12}, epochs={0: 7, 1: 7})
@@ -14,7 +14,7 @@ TOLD = TableAnswered(topic="foo", topic_id="id", told={0: TableEnd(epoch=7, end=
 
 def begun() -> TableSeal:
     seal = TableSeal("foo", "id", {0: 7, 1: 7})
-    assert seal.begin() == LoadTable()
+    assert seal.begin() == LoadForSeal()
     return seal
 
 
@@ -31,9 +31,9 @@ def test_where_all_is_named_nothing_is_written() -> None:
 def test_a_refused_or_unanswered_seal_is_compared_with_the_table_anew() -> None:
     seal = begun()
     seal.loaded(BEFORE)
-    assert seal.refused() == LoadTable()
+    assert seal.refused() == LoadForSeal()
     assert seal.loaded(BEFORE) == SealTable(BEFORE, {0: 7})
-    assert seal.failed("no answer") == LoadTable()
+    assert seal.failed("no answer") == LoadForSeal()
     assert seal.loaded(AFTER) == TOLD, "it was stored"
 
 

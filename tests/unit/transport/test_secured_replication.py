@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, ReplicationError, error_of
+from spark_replication.decoding import error_of
+from spark_replication.errors import AuthenticationFailed, ReplicationError
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import (

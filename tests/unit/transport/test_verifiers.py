@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, InvalidConfig, Overloaded, ReplicationError, error_of
+from spark_replication.decoding import error_of
+from spark_replication.errors import AuthenticationFailed, InvalidConfig, Overloaded, ReplicationError
 from spark_replication.messages.actions import DESCRIBE_TOKENS, INIT_PRODUCER
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import Frame

@@ -16,7 +16,7 @@ from spark_replication.engine.client.table_writing import (
     ConfirmRows,
     Doing,
     LoadTable,
-    ReadRows,
+    ReadPlanned,
     Rest,
     TableWriting,
     TellEnds,
@@ -53,7 +53,7 @@ def asked(now_ms: int = 2_000, **others: Any) -> tuple[TableWriting, Doing]:
 
 def reading() -> TableWriting:
     writing, doing = asked()
-    assert doing == ReadRows((READ_0, READ_1))
+    assert doing == ReadPlanned((READ_0, READ_1))
     return writing
 
 
@@ -107,7 +107,7 @@ def retried(writing: TableWriting, doing: Doing) -> Doing:
 
 def test_what_cannot_be_read_holds_up_no_other_partition() -> None:
     writing = reading()
-    assert retried(writing, writing.read({1: 5})) == ReadRows((READ_1,))
+    assert retried(writing, writing.read({1: 5})) == ReadPlanned((READ_1,))
     writing.read({1: 5})
     assert writing.vouched({1: leader(3, epoch_before=5)}) == CommitRows(VERSION, (ADDED_1,))
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_holds_up_no_other_partition() -> None:
 def test_nor_does_what_no_leader_vouches_for(told: dict[int, LogTold]) -> None:
     writing = confirming()
     doing = writing.vouched({**told, 1: leader(3, epoch_before=5)})
-    assert retried(writing, doing) == ReadRows((READ_1,))
+    assert retried(writing, doing) == ReadPlanned((READ_1,))
 
 
 def test_once_all_others_are_there_it_is_tried_again() -> None:
@@ -128,7 +128,7 @@ def test_once_all_others_are_there_it_is_tried_again() -> None:
     assert writing.told(news, mine=[0, 1], now_ms=2_000) == TellEnds({0: (5, 12), 1: (5, 3)})
     assert writing.ends_told(()) == Rest(REST_MS_MAX)
     found = writing.told(news, mine=[0, 1], now_ms=2_000)
-    assert found == ReadRows((PlannedRange(partition=0, start=12, end=14, bytes=40),))
+    assert found == ReadPlanned((PlannedRange(partition=0, start=12, end=14, bytes=40),))
 
 
 def test_it_rests_until_rows_are_due_and_no_longer_than_it_should_look() -> None:
