@@ -21,20 +21,29 @@ from deltalake import DeltaTable
 
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
-from spark_replication.engine.client.table_writing import AskLeaders, ConfirmRows, Doing, LoadTable, ReadRows, TellEnds
+from spark_replication.engine.client.table_writing import (
+    AskLeaders,
+    ConfirmRows,
+    Doing,
+    LoadTable,
+    ReadPlanned,
+    TellEnds,
+)
 from spark_replication.errors import ReplicationError
 from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.live.tables.topic_writer import TopicTableWriter
-from spark_replication.mirror.delta.object_store import PATIENCE
+from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.parquet_files import TableFiles
 
 READY = "ready"
 STORE = "TABLE_STORE"  # in the environment: JSON of delta-rs' options
-BEFORE, AFTER = "before", "after"
+When = Literal["before", "after"]
+BEFORE: When = "before"
+AFTER: When = "after"
 
-_OF_DOING = {LoadTable: "load", AskLeaders: "ask", TellEnds: "tell", ReadRows: "read", ConfirmRows: "confirm"}
+_OF_DOING = {LoadTable: "load", AskLeaders: "ask", TellEnds: "tell", ReadPlanned: "read", ConfirmRows: "confirm"}
 _OF_METHOD = {
     "upload": (TableFiles, "close"),
     "commit": (DeltaTopicTable, "commit"),
@@ -50,7 +59,7 @@ class End(msgspec.Struct, frozen=True):
     """It comes when this step is done for the nth time."""
 
     step: str
-    when: Literal["before", "after"]
+    when: When
     nth: int
     is_killed: bool
 
@@ -77,7 +86,7 @@ class Ending:
     def heed(self, end: End | None) -> None:
         self._end, self._left = end, 0 if end is None else end.nth
 
-    def reached(self, step: str, when: str) -> None:
+    def reached(self, step: str, when: When) -> None:
         if self._end is None or (self._end.step, self._end.when) != (step, when):
             return
         self._left -= 1
@@ -111,7 +120,7 @@ def _named(step: str) -> Callable[..., str]:
 
 
 def main(bootstrap: str) -> None:
-    store = msgspec.json.decode(os.environ.get(STORE, "null"), type=dict[str, str] | None) or PATIENCE
+    store = msgspec.json.decode(os.environ[STORE], type=dict[str, str])
     ending = Ending()
     ending.around(TopicTableWriter, "_done", _doing_of)
     for step, (owner, name) in _OF_METHOD.items():
@@ -125,7 +134,7 @@ def main(bootstrap: str) -> None:
     os._exit(0)  # delta-rs' threads may abort a process that ends in any other way
 
 
-def _written(routes: Routes, reader: Reader, store: dict[str, str], patience_s: float) -> Told:
+def _written(routes: Routes, reader: Reader, store: StoreOptions, patience_s: float) -> Told:
     writers = TableWriters(routes, reader, store, at_once=True)
     trouble = ""
     try:
