@@ -94,7 +94,8 @@ class TopicTableWriter:
         return "; ".join(filter(None, (self.written.trouble, *troubles)))
 
     def aim(self) -> None:
-        """From here on `has_written` is about what all leaders have when they are asked next."""
+        """Begin anew: `has_written` is about what all leaders have when they are asked next."""
+        self._drop()
         self._goal = None
         self._doing = self._writing.begin()
 
