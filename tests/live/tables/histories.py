@@ -175,6 +175,8 @@ class Histories:
         self._next = 0
         self._rows = Rows()
         self.done: Counter[str] = Counter()
+        #: Why writers have given up.
+        self.troubles: list[str] = []
 
     def __enter__(self) -> Histories:
         return self
@@ -193,7 +195,7 @@ class Histories:
 
     @property
     def figures(self) -> str:
-        return f"{self._rows.figures}; {dict(sorted(self.done.items()))}"
+        return f"{self._rows.figures}; {dict(sorted(self.done.items()))}; given up: {self.troubles}"
 
     # A history
 
@@ -249,7 +251,8 @@ class Histories:
                 self.done[f"killed {end.when} {end.step}"] += 1
             else:
                 self.done["refused"] += told.refused
-                self.done["in trouble"] += bool(told.trouble)
+                if told.trouble:
+                    self.troubles.append(told.trouble)
 
     # What is done meanwhile
 

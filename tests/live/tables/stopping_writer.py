@@ -8,6 +8,7 @@ where it was.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import signal
 import sys
@@ -121,6 +122,7 @@ def _named(step: str) -> Callable[..., str]:
 
 def main(bootstrap: str) -> None:
     store = msgspec.json.decode(os.environ[STORE], type=dict[str, str])
+    logging.basicConfig()
     ending = Ending()
     ending.around(TopicTableWriter, "_done", _doing_of)
     for step, (owner, name) in _OF_METHOD.items():
