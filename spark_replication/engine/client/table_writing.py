@@ -89,8 +89,6 @@ class TableWriting:
         self._failed_rest_ms = FAILED_REST_MS[0]
         #: What the leaders said last, and what was made of it.
         self.plan = FlushPlan()
-        #: Whether the table had all that the leaders had that were asked last.
-        self.is_up_to_date = False
         #: What could not be read, or no leader vouched for: the others go first.
         self._doubted: frozenset[PartitionNumber] = frozenset()
         self._told_ends: dict[PartitionNumber, tuple[Epoch, Offset]] = {}
@@ -107,6 +105,11 @@ class TableWriting:
         """The version that it goes by; None if it has to load the table."""
         return self._version
 
+    def has(self, ends: Mapping[PartitionNumber, Offset]) -> bool:
+        """Whether the table has these partitions up to there, by the version that it goes by."""
+        version = self._version
+        return version is not None and all((version.end_of(each) or 0) >= end for each, end in ends.items())
+
     def loaded(self, version: TableVersion) -> Doing:
         self._version = version
         return self._ask()
@@ -121,7 +124,6 @@ class TableWriting:
         assert self._version is not None, "the table was loaded"
         undoubted = {each: known for each, known in told.items() if each not in self._doubted}
         self.plan = plan_flush(self._version, undoubted, self._rules, mine=mine, now_ms=now_ms)
-        self.is_up_to_date = not (self.plan.ranges or self.plan.troubles or self._doubted)
         if not self.plan.ranges:
             self._doubted = frozenset()
         ends = {

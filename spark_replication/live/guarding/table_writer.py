@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,21 @@ from spark_replication.process.processes import LockedProcess
 
 FOLDER = "table-writer"
 AGAIN_S = (1.0, 60.0)
+STEADY_S = 60.0
 STOP_S = 10.0
 
 log = logging.getLogger(__name__)
 
 
 class TableWriterKeeper:
-    def __init__(self, broker_id: BrokerId, directory: Path, bootstrap: str, overrides: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        directory: Path,
+        bootstrap: str,
+        overrides: Mapping[str, Any],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """directory: the broker's. overrides: the settings that differ from the defaults."""
         self._process = LockedProcess(directory / FOLDER)
         self._command = (
@@ -39,19 +47,25 @@ class TableWriterKeeper:
             f"--settings={json.dumps(dict(overrides))}",
         )
         self._broker_id = broker_id
+        self._now_s = now_s
         self._again_s = AGAIN_S[0]
-        self._not_before_s = 0.0
+        self._not_before_s = self._started_s = now_s()
 
     def heed(self, *, has_tables: bool) -> None:
-        """Start the writer if there is to be one, and is none: after a pause that grows, if it has ended before."""
-        now_s = time.monotonic()
-        if not has_tables or now_s < self._not_before_s or self._process.alive():
+        """Start the writer if there is to be one, and is none: after a pause that grows, if it has ended before. One
+        that was seen STEADY_S after its start is started again as the first one was."""
+        now_s = self._now_s()
+        if not has_tables or now_s < self._not_before_s:
+            return
+        if self._process.alive():
+            if now_s - self._started_s > STEADY_S:
+                self._again_s = AGAIN_S[0]
             return
         with self._process.locked() as lock:
             if lock is not None:
                 child = self._process.start(self._command, lock)
                 log.info("started the writer of tables beside broker %d, pid %d", self._broker_id, child.pid)
-        self._not_before_s = now_s + self._again_s
+        self._started_s, self._not_before_s = now_s, now_s + self._again_s
         self._again_s = min(2 * self._again_s, AGAIN_S[1])
 
     def stop(self) -> None:

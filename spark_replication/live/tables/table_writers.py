@@ -13,7 +13,6 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -78,26 +77,31 @@ class TableWriters:
             due_s = min(looks_at_s, self._due[0][0] if self._due else looks_at_s)
             if wait(min(REST_S_MAX, max(0.0, due_s - now_s))):
                 break
-            while self._due and self._due[0][0] <= time.monotonic():
+            now_s = time.monotonic()
+            while self._due and self._due[0][0] <= now_s:  # one turn each: some may always have more to do
                 self._turn(heapq.heappop(self._due)[1])
             progress()
         self.close()
 
     def write_once(self, patience_s: float, wait: Wait, progress: Callable[[], None] = lambda: None) -> None:
         """Write all that is committed by now, or until `wait` says that it is enough. RequestTimedOut names what could
-        not be written within so many seconds."""
+        not be written: nothing was committed for so many seconds."""
         self.look()
-        until_s = time.monotonic() + patience_s
         for writer in self.all:
-            while not writer.is_up_to_date():
+            writer.aim()
+            until_s = time.monotonic() + patience_s
+            while not writer.has_written():
                 if time.monotonic() > until_s:
                     raise RequestTimedOut(
                         f"the table of {writer.topic} is not up to date after {patience_s:.0f} s: "
                         f"{writer.why_not() or 'others write it'}"
                     )
+                commits = writer.written.commits
                 rest_s = writer.go_on()
                 progress()
-                if not writer.is_up_to_date() and wait(rest_s):
+                if writer.written.commits > commits:
+                    until_s = time.monotonic() + patience_s
+                if not writer.has_written() and wait(rest_s):
                     self.close()
                     return
         self.close()
@@ -142,8 +146,10 @@ class TableWriters:
             return
         at_s = time.monotonic() + TIDY_S
         self._upkeep[topic_id] = due._replace(commits=commits + TIDY_COMMITS, at_s=at_s)
-        with suppress(ReplicationError):  # it is tried again, and was logged
+        try:
             due.upkeep.tidy(due.file_bytes)
+        except ReplicationError as error:
+            log.warning("the table of %s was not tidied: %s", self._writers[topic_id].topic, error)
 
     def close(self) -> None:
         for writer in self.all:

@@ -74,7 +74,8 @@ class TopicTableWriter:
         self._writing = TableWriting(rules)
         self._files: TableFiles | None = None
         self._doing: Doing = self._writing.begin()
-        self._has_asked = False
+        #: Of each partition, how far its log was committed when leaders were asked first; None until all have answered.
+        self._goal: Mapping[PartitionNumber, Offset] | None = None
         self.written = WriterProgress()
         self.heed(topic, table, rules)
 
@@ -93,18 +94,27 @@ class TopicTableWriter:
         troubles = (f"partition {each}: {trouble.value}" for each, trouble in self._writing.plan.troubles.items())
         return "; ".join(filter(None, (self.written.trouble, *troubles)))
 
-    def is_up_to_date(self) -> bool:
-        """Whether the table had all that all leaders had when they were asked last."""
-        return self._has_asked and self._writing.is_up_to_date and not self.written.trouble
+    def aim(self) -> None:
+        """Begin anew: `has_written` is about what all leaders have when they are asked next."""
+        self._drop()
+        self._goal = None
+        self._doing = self._writing.begin()
+
+    def has_written(self) -> bool:
+        """Whether the table has all that leaders had when they were asked first: they may have more by now."""
+        return self._goal is not None and self._writing.has(self._goal) and not self.written.trouble
 
     def go_on(self) -> float:
-        """Go on until there is nothing to do. Returns for how many seconds that is."""
-        while True:
+        """Go on until there is nothing to do, but for one commit at most: under load there always is more. Returns for
+        how many seconds there is nothing to do."""
+        has_tried = False
+        while not (has_tried and isinstance(self._doing, ReadPlanned)):
             if isinstance(self._doing, Rest):
                 self._drop()
                 rest_s = self._doing.ms / 1_000
                 self._doing = self._writing.rested()
                 return rest_s
+            has_tried |= isinstance(self._doing, CommitRows)
             try:
                 self._doing = self._done(self._doing)
                 self.written = self.written._replace(trouble="")
@@ -113,6 +123,7 @@ class TopicTableWriter:
                 self.written = self.written._replace(trouble=str(error))
                 self._drop()
                 self._doing = self._writing.failed()
+        return 0.0
 
     def _done(self, doing: Doing) -> Doing:
         match doing:
@@ -121,8 +132,14 @@ class TopicTableWriter:
             case AskLeaders(starts=starts):
                 wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
                 told = self._asked(wanted)
-                self._has_asked = told.keys() >= {*self._topic.numbers}
-                return self._writing.told(told, mine=self._mine(), now_ms=now_ms())
+                then = self._writing.told(told, mine=self._mine(), now_ms=now_ms())
+                if self._goal is None and told.keys() >= {*self._topic.numbers} and not self._writing.plan.troubles:
+                    self._goal = {
+                        partition: known.high_watermark
+                        for partition, known in told.items()
+                        if known.high_watermark > known.log_start
+                    }
+                return then
             case TellEnds(ends=ends):
                 return self._writing.ends_told(self._told(ends))
             case ReadPlanned(ranges=ranges):

@@ -16,7 +16,7 @@ from spark_replication.client.reading.reader import Reader
 from spark_replication.live.tables.agreement import differences
 from spark_replication.live.tables.table_topics import table_topics
 from spark_replication.live.tables.table_writers import TableWriters
-from spark_replication.mirror.delta.object_store import PATIENCE
+from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.delta.reading import rows_of
 from spark_replication.tables.verifying import TableFault, faults_of
 
@@ -41,20 +41,22 @@ def produce(
         return [each.result().base_offset for each in sent]
 
 
-def write(cluster: sr.LocalCluster, *topics: str, patience_s: float = PATIENCE_S) -> TableWriters:
+def write(
+    cluster: sr.LocalCluster, *topics: str, patience_s: float = PATIENCE_S, store: StoreOptions = PATIENCE
+) -> TableWriters:
     """Write all that is committed."""
     with closing(Routes(cluster.bootstrap)) as routes, Reader(cluster.bootstrap, prefer="near") as reader:
-        writers = TableWriters(routes, reader, PATIENCE, topics=topics, at_once=True)
+        writers = TableWriters(routes, reader, store, topics=topics, at_once=True)
         writers.write_once(patience_s, _sleeps)
         return writers
 
 
-def faults(cluster: sr.LocalCluster) -> list[TableFault]:
+def faults(cluster: sr.LocalCluster, store: StoreOptions = PATIENCE) -> list[TableFault]:
     """What is wrong with all tables, and where they have other rows than the logs."""
     found: list[TableFault] = []
     with closing(Routes(cluster.bootstrap)) as routes, Reader(cluster.bootstrap) as reader:
         for topic in table_topics(routes, ()):
-            last = topic.table(PATIENCE).last()
+            last = topic.table(store).last()
             assert last is not None, topic.name
             found += [*faults_of(*last), *differences(topic, reader, *last)]
     return found

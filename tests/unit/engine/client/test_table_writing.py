@@ -200,3 +200,16 @@ def test_a_leader_hears_of_a_commit_with_the_next_question() -> None:
     writing.committed(AFTER)
     found = writing.told({0: leader(12), 1: leader(3)}, mine=[0, 1], now_ms=0)
     assert found == TellEnds({0: (5, 12), 1: (5, 3)})
+
+
+@pytest.mark.parametrize(
+    ("ends", "has"),
+    [({}, True), ({0: 10}, True), ({0: 9}, True), ({0: 11}, False), ({0: 10, 1: 1}, False), ({1: 0}, True)],
+)
+def test_what_it_has_is_told_by_the_version_it_goes_by(ends: dict[int, int], has: bool) -> None:
+    writing = TableWriting(RULES)
+    assert not writing.has(ends), "the table was not loaded"
+    writing.loaded(VERSION)
+    assert writing.has(ends) is has
+    writing.failed()
+    assert not writing.has(ends)
