@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import spark_replication as sr
 from spark_replication.client.finding.routes import Routes
+from spark_replication.engine.broker.tables_behind import GRACE_MS
 from spark_replication.errors import ReplicationError
 from spark_replication.live.tables.table_topics import table_topics
 from spark_replication.live.tables.topic_writer import TopicTableWriter
@@ -95,6 +96,24 @@ def test_after_all_logs_were_lost_no_offset_of_the_table_is_given_again(
     loss = topic.partitions[0].possible_loss
     assert loss is not None
     assert loss.from_offset == 100, "what the table has is not lost"
+
+
+@pytest.mark.trust
+def test_health_names_a_table_that_nobody_writes_until_somebody_does(tmp_path: Path) -> None:
+    nobody = {**OFF, "table.writer.enabled": False, "table.flush.ms": 1_000}
+    with sr.LocalCluster.start(brokers=2, directory=tmp_path, config=nobody) as cluster:
+
+        def behind() -> list[str]:
+            return [str(each) for each in cluster.admin.health().reasons if "table of orders" in str(each)]
+
+        cluster.admin.create_topic("orders", SCHEMA, partitions=2, replication_factor=2)
+        cluster.wait_healthy()
+        produce(cluster, 0, 10)
+        eventually(behind, "its table is named", DEADLINE_S + GRACE_MS / 1_000)
+        (what,) = behind()
+        assert what.startswith("table of orders lacks rows of a partition that broker ")
+        write(cluster)
+        eventually(lambda: not behind(), "its table is named no longer", DEADLINE_S)
 
 
 def test_an_election_waits_for_a_table_that_is_away(cluster: sr.LocalCluster, tmp_path: Path) -> None:
