@@ -1792,7 +1792,7 @@ PLANTED_BUGS = (
     bug(
         "take a seal that was not answered for one that was stored",
         "engine/controller/table_seal.py",
-        "        self._sealing = None\n        return LoadTable()\n\n    def _told",
+        "        self._sealing = None\n        return LoadForSeal()\n\n    def _told",
         "        return self._told(self._sealing)\n\n    def _told",
         TWICE,
         TABLE,
