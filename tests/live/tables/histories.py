@@ -95,7 +95,9 @@ class StoppingWriter:
         return None if line is None else msgspec.json.decode(line, type=Told)
 
     def is_killed(self) -> bool:
-        return self._process.poll() is not None
+        code = self._process.poll()
+        assert code in (None, -signal.SIGKILL), f"it has ended by itself: {self._log.read_text()[-2_000:]}"
+        return code is not None
 
     def is_stopped(self) -> bool:
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
