@@ -71,7 +71,7 @@ def test_how_far_a_table_is_is_seen_and_written_by_hand(cluster: sr.LocalCluster
     assert told == [(0, 30, 40, 10), (1, None, 0, 0)]
     assert after[0]["epoch"] == 0
     assert after[0]["bytes_behind"] < before[0]["bytes_behind"]
-    assert "table_end" in shell.run("table", "status", topic).stdout
+    assert "table end" in shell.run("table", "status", topic).stdout
     assert topic in {each["topic"] for each in shell.rows("table", "status", has=STATUS)}
 
 
