@@ -142,18 +142,18 @@ def verify(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
     found: list[Sequence[Any]] = []
     with reach.routes() as routes, reach.reader() as reader:
         for topic in table_topics(routes, topics):
-            found.extend(_faults(topic, reader, reach.store))
+            opened = topic.table(reach.store).last()
+            if opened is None:
+                click.echo(f"{topic.name}: there is no table yet", err=True)
+                continue
+            table, version = opened
+            faults = [*faults_of(table, version), *differences(topic, reader, table, version)]
+            said = f"{len(faults)} faults" if faults else "each offset is there once, as the log has it"
+            click.echo(f"{topic.name}: {said}", err=True)
+            found.extend((topic.name, each.partition, each.what, each.start, each.end) for each in faults)
     show(_OF_A_FAULT, found, output=output)
     if found:
         raise click.exceptions.Exit(1)
-
-
-def _faults(topic: TableTopic, reader: Reader, store: StoreOptions) -> Iterable[Sequence[Any]]:
-    opened = topic.table(store).last()
-    if opened is not None:
-        table, version = opened
-        for each in (*faults_of(table, version), *differences(topic, reader, table, version)):
-            yield topic.name, each.partition, each.what, each.start, each.end
 
 
 @table.command()

@@ -122,7 +122,7 @@ from Python, or a notebook whose kernel is .venv/bin/python:
   next(reader.read("{TOPIC}", partition=0)).batch.to_pandas()
   from deltalake import DeltaTable, QueryBuilder
   orders = QueryBuilder().register("orders", DeltaTable("{table}"))
-  orders.execute("SELECT _partition, count(*), max(_offset) FROM orders GROUP BY _partition")
+  orders.execute("SELECT _partition, count(*), max(_offset) FROM orders GROUP BY _partition").read_all()
 try: kill -9 one of the pids below, and watch its partitions move{f"; {TOPIC} keeps growing" if with_load else ""}.
 Ctrl-C stops everything.
 """
