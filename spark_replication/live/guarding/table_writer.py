@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,17 +51,22 @@ class TableWriterKeeper:
         self._now_s = now_s
         self._again_s = AGAIN_S[0]
         self._not_before_s = self._started_s = now_s()
+        self._lock = threading.Lock()
+        self._is_stopped = False
 
     def heed(self, *, has_tables: bool) -> None:
         """Start the writer if there is to be one, and is none: after a pause that grows, if it has ended before. One
         that was seen STEADY_S after its start is started again as the first one was."""
-        now_s = self._now_s()
-        if not has_tables or now_s < self._not_before_s:
-            return
-        if self._process.alive():
-            if now_s - self._started_s > STEADY_S:
+        with self._lock:
+            now_s = self._now_s()
+            if not has_tables or self._is_stopped or now_s < self._not_before_s:
+                return
+            if not self._process.alive():
+                self._start(now_s)
+            elif now_s - self._started_s > STEADY_S:
                 self._again_s = AGAIN_S[0]
-            return
+
+    def _start(self, now_s: float) -> None:
         with self._process.locked() as lock:
             if lock is not None:
                 child = self._process.start(self._command, lock)
@@ -69,6 +75,9 @@ class TableWriterKeeper:
         self._again_s = min(2 * self._again_s, AGAIN_S[1])
 
     def stop(self) -> None:
-        """Stop the writer, whoever started it. What it has not committed is written by another."""
+        """Stop the writer, whoever started it, and start none from now on: the broker's lease may be renewed once more.
+        What the writer has not committed is written by another."""
+        with self._lock:
+            self._is_stopped = True
         if self._process.directory.exists() and not self._process.stop(STOP_S):
             log.warning("the writer of tables beside broker %d has not ended", self._broker_id)

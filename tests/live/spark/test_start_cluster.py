@@ -21,6 +21,7 @@ from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.storage.directory.broker_directory import write_identity
 from tests.live.spark.waiting import left_behind, wait_for
+from tests.live.tables.guarded_writers import writer_of
 from tests.unit.page.viewer import Viewer
 from tests.unit.transport.test_security import token_settings
 
@@ -88,6 +89,8 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert Viewer(page).ask("/readyz").status == 200
         with sr.connect(cluster.zookeeper) as connected:
             assert connected.page == page
+        for broker in (1, 2, 3):
+            wait_for(f"the writer of tables beside broker {broker}", writer_of(data, broker).pid)
         # A second driver in the same directory stands by; when it is told to end, it takes nothing along.
         theirs = set(left_behind(data))
         with (tmp_path / "standby.log").open("wb") as output:

@@ -94,3 +94,10 @@ def test_one_that_lived_for_long_is_started_again_at_once(beside: Beside) -> Non
     beside.killed()
     assert not beside.starts_after(AGAIN_S[0] - 0.1)
     assert beside.starts_after(0.1)
+
+
+def test_no_writer_is_started_once_its_guardian_has_ended(beside: Beside) -> None:
+    beside.started()
+    beside.keeper.stop()
+    assert not beside.process.alive()
+    assert not beside.starts_after(STEADY_S)
