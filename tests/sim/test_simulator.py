@@ -115,6 +115,7 @@ def test_every_fault_and_every_election_occurs() -> None:
         (range(1, 21), "queries"),
         (range(1, 41), "guardians"),
         (range(1, 21), "groups"),
+        (range(1, 21), "tables"),
     ]  # what no default mix has
     for seeds, profile in [*apart, *looked_at]:
         report = run_seeds(seeds, profile)
