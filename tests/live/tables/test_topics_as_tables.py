@@ -73,8 +73,9 @@ def test_each_row_is_in_the_table_once_however_many_write_it_and_anybody_reads_i
     path = str(tmp_path / "tables" / "orders")
     numbers = [*range(200), *range(1_000, 1_200)]
     assert sorted(pl.read_delta(path)["number"].to_list()) == numbers
-    duck = duckdb.from_arrow(pl.scan_delta(path).filter(pl.col("_offset") >= 190).collect().to_arrow())
-    assert sorted(duck.project("number").fetchall()) == [(each,) for each in numbers if each % 1_000 >= 190]
+    with duckdb.connect() as duck:
+        found = duck.from_arrow(pl.scan_delta(path).filter(pl.col("_offset") >= 190).collect().to_arrow())
+        assert sorted(found.project("number").fetchall()) == [(each,) for each in numbers if each % 1_000 >= 190]
 
 
 def test_after_all_logs_were_lost_no_offset_of_the_table_is_given_again(
