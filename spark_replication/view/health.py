@@ -247,7 +247,7 @@ def _noted(broker: BrokerId, notes: BrokerNotes) -> Iterator[Problem]:
             severity="warning",
             subject=f"table of {each.topic}",
             what=f"lacks rows of {number} that broker {broker} leads, the first of them from {_time(each.since_ms)}: "
-            "nothing that it lacks is deleted, so that logs grow",
+            "logs keep what it lacks, and grow, unless table.blocks.retention is false",
             mend=f"see spark-replication table status {each.topic}; the writer of broker {broker} logs to "
             "table-writer/log in its directory",
             guide="topic-tables#look-at-it",
