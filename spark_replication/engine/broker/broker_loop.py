@@ -635,8 +635,9 @@ class BrokerLoop:
     @property
     def has_tables(self) -> bool:
         """Whether any topic is a table, as far as this broker has heard. Cost: a look at each topic."""
-        names = [(name, config) for name, config in self._configs.copy().items() if name != GROUPS_TOPIC]
-        return any(bool(config.settings.get("table", self._settings.table)) for _, config in names)
+        by_default = self._settings.table
+        configs = self._configs.copy()
+        return any(config.settings.get("table", by_default) for name, config in configs.items() if name != GROUPS_TOPIC)
 
     def _settings_of(self, config: TopicConfig) -> Settings:
         return believing(with_topic(self._settings, config.settings), self.clock_ahead_ms)

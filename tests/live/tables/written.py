@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -47,7 +48,7 @@ def write(
     """Write all that is committed."""
     with closing(Routes(cluster.bootstrap)) as routes, Reader(cluster.bootstrap, prefer="near") as reader:
         writers = TableWriters(routes, reader, store, topics=topics, at_once=True)
-        writers.write_once(patience_s, _sleeps)
+        writers.write_once(patience_s, threading.Event().wait)
         return writers
 
 
@@ -72,10 +73,3 @@ def log_folders(cluster: sr.LocalCluster, broker: int, partitions: Sequence[str]
     """The folders of these partitions (`orders-0`) on a broker."""
     directory = Path(cluster.brokers[broker].log_dir)
     return [folder for name in partitions for folder in directory.glob(f"{name}.*")]
-
-
-def _sleeps(seconds: float) -> bool:
-    import time
-
-    time.sleep(seconds)
-    return False
