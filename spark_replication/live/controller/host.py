@@ -595,6 +595,7 @@ class ControllerHost:
             config={
                 "retention.ms": -1,
                 "retention.bytes": -1,
+                "table": False,  # whatever the cluster's is: local.retention.* would hold for positions, too
                 "segment.bytes": GROUPS_SEGMENT_BYTES,
                 "min.insync.replicas": min(2, replicas),
             },

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -15,10 +17,13 @@ from msgspec.structs import replace
 
 import spark_replication as sr
 from spark_replication.client.finding.routes import Routes
+from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.engine.broker.tables_behind import GRACE_MS
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.live.tables.table_topics import table_topics
+from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.live.tables.topic_writer import TopicTableWriter
+from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.mirror.delta.object_store import PATIENCE
 from tests.live.tables.written import SCHEMA, faults, log_folders, produce, stored, write
 from tests.waiting import eventually
@@ -76,6 +81,33 @@ def test_each_row_is_in_the_table_once_however_many_write_it_and_anybody_reads_i
     with duckdb.connect() as duck:
         found = duck.from_arrow(pl.scan_delta(path).filter(pl.col("_offset") >= 190).collect().to_arrow())
         assert sorted(found.project("number").fetchall()) == [(each,) for each in numbers if each % 1_000 >= 190]
+
+
+def test_rows_that_were_not_read_to_their_end_are_not_committed(
+    cluster: sr.LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(cluster, 0, 30)
+    with closing(Routes(cluster.bootstrap)) as routes, sr.Reader(cluster.bootstrap) as reader:
+        whole = reader.read
+
+        def all_but_the_last(*asked: Any, **how: Any) -> Iterator[LogBatch]:
+            yield from [*whole(*asked, **how)][:-1]
+
+        monkeypatch.setattr(reader, "read", all_but_the_last)
+        writers = TableWriters(routes, reader, PATIENCE, topics=["orders"], at_once=True)
+        with pytest.raises(RequestTimedOut, match="the table of orders is not up to date"):
+            writers.write_once(2.0, threading.Event().wait)
+    assert stored(tmp_path, "_offset") == []
+    write(cluster)
+    assert stored(tmp_path, "_offset") == [(each,) for each in range(30)]
+
+
+def test_the_log_of_groups_is_no_table_whatever_the_clusters_topics_are(cluster: sr.LocalCluster) -> None:
+    produce(cluster, 0, 10)
+    with sr.Consumer(cluster.bootstrap, ["orders"], "readers") as consumer:
+        next(iter(consumer))
+    (groups,) = cluster.admin.describe_topics([GROUPS_TOPIC])
+    assert groups.config["table"] is False
 
 
 def test_after_all_logs_were_lost_no_offset_of_the_table_is_given_again(
