@@ -459,7 +459,8 @@ PLANTED_BUGS = (
         'own.numbered.known_below(log.log_start) if begins_anew else b""',
         'b""',
         ONCE,
-        seed=5,
+        seed=7,
+        also=("engine/replica/leader_role.py", 'own.numbered.known_below(log.log_start) if begins else b""', 'b""'),
     ),
     bug(
         "acknowledge whatever comes under a number that is known",
