@@ -196,12 +196,18 @@ class LockedProcess:
 
     def pid(self) -> int | None:
         """The pid of the process; None if it does not live, or lives where this process cannot see it."""
-        try:
-            pid = int((self.directory / PID_FILE).read_text())
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            return None
-        return pid if self.alive() and os.fsencode(self.directory) in command else None
+        deadline = time.monotonic() + PID_WAIT_S
+        while True:
+            try:
+                pid = int((self.directory / PID_FILE).read_text())
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except (OSError, ValueError):
+                return None
+            if not self.alive():
+                return None
+            if command or time.monotonic() > deadline:
+                return pid if os.fsencode(self.directory) in command else None
+            time.sleep(POLL_S)  # between two programs, as the shell becomes the one that it starts, it has none
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int | None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.process.processes import PID_FILE, LockedProcess
+from tests.waiting import eventually
 
 STOP_S = 10.0
 HELD_FILE = "held"
@@ -65,3 +66,21 @@ def test_one_that_never_says_it_is_not_waited_for_for_long(process: LockedProces
     pid_file.write_text(said)
     assert process.stop(STOP_S)
     assert process.stop(STOP_S), "none lives"
+
+
+BECOMES_ITSELF = 'exec /bin/sh -c "$0" "$0" "$1"'
+
+
+def test_one_that_becomes_another_program_keeps_its_pid(tmp_path: Path) -> None:
+    process = LockedProcess(tmp_path)
+    with process.locked() as lock:
+        assert lock is not None
+        child = process.start(("/bin/sh", "-c", BECOMES_ITSELF, BECOMES_ITSELF, str(tmp_path)), lock)
+    try:
+        eventually(lambda: process.pid() is not None, "it has said its pid")
+        assert {process.pid() for _ in range(500)} == {child.pid}
+        assert process.stop(STOP_S)
+    finally:
+        child.kill()
+        child.wait(STOP_S)
+    assert process.pid() is None
