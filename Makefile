@@ -104,7 +104,7 @@ check: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going -j2 lint units
 
 units: $(VENV)/.tested
-	@$(BIN)/python -m pytest -q -n 7 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 6 --dist worksteal --hypothesis-profile=quick --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
 # Two workers (tests/conftest.py): tests with real processes in turn, and all others on what those leave.
 WORKERS := -n 2 --dist loadscope --patient

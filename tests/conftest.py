@@ -29,6 +29,7 @@ from spark_replication.process.java import QUICK_START
 
 # How long an example takes is the machine's business, which other tests share.
 hypothesis.settings.register_profile("shared", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # `make check`
 hypothesis.settings.load_profile("shared")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(QUICK_START))

@@ -34,6 +34,7 @@ def test_a_planted_bug_is_found(planted: PlantedBug) -> None:
     assert found["invariant"] in planted.invariants, found["replay"]
 
 
+@pytest.mark.slow
 @pytest.mark.trust
 @pytest.mark.parametrize(
     "planted", [pytest.param(each, id=each.name) for each in PLANTED_BUGS if each.name in FOUND_BY]

@@ -80,6 +80,7 @@ def test_it_says_where_it_was_measured() -> None:
     assert "Not measured:\n- Kafka: it does not run" in text
 
 
+@pytest.mark.slow
 def test_each_comparison_is_drawn(tmp_path: Path) -> None:
     drawn = draw([COMPARED, ALONE], tmp_path)
     assert [path.name for path in drawn] == ["produce.png"]

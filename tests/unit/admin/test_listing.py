@@ -97,6 +97,7 @@ def test_each_look_of_a_watch_has_all_the_time_that_a_command_has() -> None:
     assert had[1] > 0
 
 
+@pytest.mark.slow
 def test_what_a_short_command_does_without_is_not_loaded_for_it() -> None:
     heavy = ["deltalake", "kazoo.client", "pandas", "pyarrow.fs", "pyarrow.parquet", "pyspark", "asyncio"]
     program = (

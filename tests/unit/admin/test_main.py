@@ -84,6 +84,7 @@ def test_a_shell_gets_its_script(run: Run, shell: str) -> None:
     assert f"_SPARK_REPLICATION_COMPLETE={shell}_complete" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "complete"),
     [

@@ -341,6 +341,7 @@ class Following:
         return self.process.returncode, out or b"", err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("output", ["table", "json", "arrow"])
 def test_a_signal_ends_it_well(sales: FakeCluster, output: str, number: signal.Signals) -> None:
@@ -360,6 +361,7 @@ def test_a_signal_ends_it_well(sales: FakeCluster, output: str, number: signal.S
         assert (first + rest).endswith(b"\n")
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_reads_ends_it_without_a_word(sales: FakeCluster) -> None:
     """Nothing is written meanwhile that would tell."""
     reading, writing = os.pipe()
@@ -369,6 +371,7 @@ def test_a_pipe_that_nobody_reads_ends_it_without_a_word(sales: FakeCluster) -> 
     assert following.ended() == (1, b"", b"")
 
 
+@pytest.mark.slow
 def test_a_write_to_a_pipe_that_nobody_reads_ends_it_without_a_word(sales: FakeCluster) -> None:
     following = Following(sales, "--format", "json")
     assert following.process.stdout is not None

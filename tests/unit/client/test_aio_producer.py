@@ -504,11 +504,13 @@ def program(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_fork_is_told_at_once_to_make_clients_of_its_own(cluster: FakeCluster) -> None:
     said = program(FORKED, cluster.bootstrap)
     assert (said.returncode, said.stdout, said.stderr) == (0, "1\n", "")
 
 
+@pytest.mark.slow
 def test_a_program_whose_loop_ends_without_close_has_written_what_it_sent(cluster: FakeCluster) -> None:
     said = program(UNHELD, cluster.bootstrap, "15000")
     assert (said.returncode, said.stderr) == (0, "")

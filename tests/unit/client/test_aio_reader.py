@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 import spark_replication as sr
 from spark_replication.client.aio import reader as readers
 from spark_replication.client.aio.reader import AHEAD, AHEAD_BYTES, AsyncReader
+from spark_replication.client.reading import read_connections
 from spark_replication.client.reading.log_batch import LogBatch
 from spark_replication.client.reading.read_connections import ReadConnection
 from spark_replication.client.reading.reading_together import LOOK_S
@@ -36,9 +36,26 @@ def threads() -> list[str]:
     return sorted(each.name for each in threading.enumerate() if each.name.startswith(("aio", "reads-")))
 
 
-def open_connections() -> list[ReadConnection]:
-    found = [each for each in gc.get_objects() if isinstance(each, ReadConnection)]
-    return [each for each in found if each._channel.fileno() != -1]
+class Connections:
+    """Those that readers make in a test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = made = list[ReadConnection]()
+
+        class Noted(ReadConnection):
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                made.append(self)
+
+        monkeypatch.setattr(read_connections, "ReadConnection", Noted)
+
+    def open(self) -> list[ReadConnection]:
+        return [each for each in self.made if each._channel.fileno() != -1]
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
+    return Connections(monkeypatch)
 
 
 async def ended() -> None:
@@ -155,10 +172,9 @@ def test_a_read_is_a_few_batches_ahead_and_no_more(
 @pytest.mark.parametrize("partition", [None, 0], ids=["all", "one"])
 @pytest.mark.parametrize("left", ["break", "error", "cancel", "close", "aclose"])
 def test_whoever_leaves_a_read_leaves_no_thread_and_no_connection(
-    cluster: FakeCluster, partition: int | None, left: str
+    cluster: FakeCluster, connections: Connections, partition: int | None, left: str
 ) -> None:
     write(cluster, 3)
-    others = open_connections()  # which tests before have left to the collector
 
     async def story(reader: AsyncReader) -> None:
         found: list[LogBatch] = []
@@ -185,7 +201,8 @@ def test_whoever_leaves_a_read_leaves_no_thread_and_no_connection(
             assert isinstance(following.exception(), LookupError)
         del following  # with the frames that its error has
         await ended()
-        assert [each for each in open_connections() if each not in others] == []
+        assert connections.made
+        assert connections.open() == []
         assert numbers(found) == list(range(9))
 
     run(cluster, story)
@@ -261,15 +278,15 @@ def test_one_read_ends_and_others_of_its_reader_go_on(cluster: FakeCluster) -> N
     run(cluster, story)
 
 
-def test_reads_one_after_the_other_share_a_connection(cluster: FakeCluster) -> None:
+def test_reads_one_after_the_other_share_a_connection(cluster: FakeCluster, connections: Connections) -> None:
     write(cluster, 3)
 
     async def story(reader: AsyncReader) -> None:
         await taken(reader.read("orders", 0))
-        (first,) = open_connections()
+        (first,) = connections.open()
         for _ in range(10):
             await taken(reader.read("orders", 0))
-        assert open_connections() == [first]
+        assert connections.open() == [first]
 
     run(cluster, story)
 
@@ -321,6 +338,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_program_ends_at_once_and_is_warned_of_nothing(cluster: FakeCluster) -> None:
     write(cluster, 1)
     command = [sys.executable, "-W", "always", "-c", PROGRAM, cluster.bootstrap]

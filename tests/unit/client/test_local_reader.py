@@ -301,6 +301,7 @@ def test_data_that_is_cut_after_it_was_looked_at_is_not_mapped(log: PartitionLog
             list(segment.batches(verify=False))
 
 
+@pytest.mark.slow
 def test_whatever_is_damaged_is_told_and_never_handed_out_by_who_verifies(folder: Path) -> None:
     """Each byte of each file flipped, and each file cut anywhere; but for the data of the last segment."""
     log = log_in(folder, directory=folder.parent, segment_bytes=1)

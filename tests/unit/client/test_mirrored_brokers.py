@@ -200,6 +200,7 @@ def test_where_no_broker_lives_the_controller_of_the_tables_is_asked(cluster: Fa
     assert sorted(Routes(f"delta:{path}").metadata((), Deadline(20_000)).brokers) == sorted(cluster.brokers)
 
 
+@pytest.mark.slow
 def test_who_needs_no_table_does_not_load_delta() -> None:
     program = (
         "import sys; import spark_replication.client.producing.producer, spark_replication.client.reading.reader; "

@@ -57,6 +57,7 @@ QUICK = [(0, 0), (2, 5 * SEND_BYTES)]
 OTHERS = [(1, 0), *((seed, 5 * SEND_BYTES) for seed in range(3, 8))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deadline_ms", [400, 20_000])
 @pytest.mark.parametrize(
     ("seed", "batch_bytes"), [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS)]

@@ -204,11 +204,13 @@ def run_forgetful(cluster: FakeCluster, deadline_ms: int, then: str = "") -> sub
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_close_has_written_what_it_sent(cluster: FakeCluster) -> None:
     assert run_forgetful(cluster, LONG_MS).stderr == ""
     assert cluster.log().numbers == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_close_says_what_was_not_acknowledged(cluster: FakeCluster) -> None:
     with cluster.silent():
         said = run_forgetful(cluster, 1_000).stderr
@@ -216,11 +218,13 @@ def test_a_program_that_ends_without_close_says_what_was_not_acknowledged(cluste
     assert RequestTimedOut.code in said
 
 
+@pytest.mark.slow
 def test_a_fork_leaves_the_producer_to_the_process_that_has_its_threads(cluster: FakeCluster) -> None:
     assert run_forgetful(cluster, LONG_MS, FORKED).stderr == ""
     assert cluster.log().numbers == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_fork_is_told_at_once_to_make_clients_of_its_own(cluster: FakeCluster) -> None:
     command = [sys.executable, "-c", FORKED_CLIENTS, cluster.bootstrap]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
@@ -235,6 +239,7 @@ def run_forked(cluster: FakeCluster, parent: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_process_that_has_spoken_to_a_cluster_is_refused_at_once(cluster: FakeCluster) -> None:
     """gRPC would wait there for ever."""
     *refused, status = run_forked(cluster, "asked")
@@ -243,6 +248,7 @@ def test_a_fork_of_a_process_that_has_spoken_to_a_cluster_is_refused_at_once(clu
     assert all("start it by spawn or forkserver" in each for each in refused)
 
 
+@pytest.mark.slow
 def test_a_fork_of_any_other_process_has_clients_of_its_own(cluster: FakeCluster) -> None:
     assert run_forked(cluster, "silent") == ["[0]", "0"], "it has read what it wrote"
 

@@ -48,6 +48,7 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.slow
 def test_what_a_function_sent_and_dropped_is_written_though_the_program_ends_at_once(cluster: FakeCluster) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, cluster.bootstrap], capture_output=True, text=True, timeout=60, check=False

@@ -82,7 +82,7 @@ def test_the_whole_of_what_was_committed_is_read_or_an_error(cluster: FakeCluste
         assert not reading.done()
         log.leads_up_to = None
         assert reading.result(WAIT_S) == list(range(12))
-    with Reader(cluster.bootstrap, deadline_ms=300) as soon:
+    with Reader(cluster.bootstrap, deadline_ms=1_500) as soon:
         log.leads_up_to = 6
         with pytest.raises(LogTruncated, match="all below offset 12 was committed, and its leader has it up to 6 only"):
             list(soon.read("orders", 0, stop=12, whole=True))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -170,6 +171,7 @@ def after(store: ZooKeeperAtOnce, happens: Happening, dies_after: int | None) ->
     return place(store)
 
 
+@pytest.mark.slow
 @given(known=any_cluster(), happens=HAPPENINGS, dies_after=st.integers(0, 6))
 def test_wherever_a_controller_dies_its_successor_ends_in_the_same_place(
     known: ZooKeeperAtOnce, happens: Happening, dies_after: int

@@ -399,6 +399,7 @@ def test_rows_of_an_earlier_term_replace_nothing_however_late_they_come(tmp_path
     assert groups_in(uri) == [("etl", 0, 7)]
 
 
+@pytest.mark.slow
 def test_a_table_of_groups_is_tidied(tmp_path: Path) -> None:
     file = DeltaFile(GROUPS, str(tmp_path / "groups"), CLUSTER)
     for position in range(delta_file.WRITES_UNTIDY):

@@ -145,6 +145,7 @@ def test_no_tables_say_what_to_name(path: str) -> None:
         LeaderTable(path).route("orders", 0)
 
 
+@pytest.mark.slow
 def test_another_process_reads_the_table_anew_and_needs_no_spark(path: str) -> None:
     write_brokers(path, broker_row(1, 1), broker_row(2, 1))
     write_partitions(path, row(command("orders", 0, leader=1), 10, active_epoch=0))

@@ -55,6 +55,7 @@ def test_what_is_new_comes_to_who_waits_for_it(viewer: Viewer, cluster: PageClus
     assert heard[0] - changed_s < 5  # once a look of half a second, on a machine that others use
 
 
+@pytest.mark.slow
 def test_charts_are_there_before_somebody_looks(cluster: PageCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "WANTED_S", 0.01)
     monkeypatch.setattr(server, "SELDOM_S", 0.02)

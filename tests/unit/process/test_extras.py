@@ -40,6 +40,7 @@ def test_commands_that_ask_a_cluster_need_no_extra() -> None:
     assert [name for name in names if f"Usage: spark-replication {name} " not in done.stdout] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "module", "extra"),
     [

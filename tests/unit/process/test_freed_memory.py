@@ -42,6 +42,7 @@ def test_it_goes_back_to_the_system_unless_it_is_kept() -> None:
     assert faults < 4_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "assigned",
     [

@@ -59,6 +59,7 @@ def test_a_container_may_have_less_than_its_host(
     assert memory_bytes() == (of_host if expected is None else expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["live.broker.process", "live.controller.process", "transport.flight.door_process"])
 def test_nothing_takes_memory_of_arrow_before_the_limit_is_set(module: str) -> None:
     """Arrow would reserve 1 GiB at once, which counts, and which it does without where a limit refuses it."""

@@ -96,6 +96,7 @@ class Connected:
         return self.registered.append
 
 
+@pytest.mark.slow
 def test_a_session_of_spark_connect_is_told_where_the_cluster_is() -> None:
     """In a process of its own, as its server has it: of this one's, only the package is there."""
     spark = Connected({})

@@ -163,6 +163,7 @@ def test_a_sync_of_a_cut_that_fails_takes_the_log_offline(open_log: Open, files:
     assert not open_log().recovery.lossless
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("killed", [False, True])
 def test_whatever_a_loss_of_power_keeps_the_log_is_one_that_somebody_had(*, segment_bytes: int, killed: bool) -> None:

@@ -224,6 +224,7 @@ def test_a_crash_at_any_point_leaves_a_log_that_comes_to_the_same_place(
     assert seen == {(0, 20), (offset, 20)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("offset", [2, 18])
 def test_whatever_a_loss_of_power_keeps_the_log_is_the_one_before_or_after(*, offset: int, flushed: bool) -> None:

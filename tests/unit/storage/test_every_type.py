@@ -165,6 +165,7 @@ def test_a_union_without_fields_is_refused_before_anybody_makes_nulls_of_it(kind
         stored_schema(schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_damaged_batches(seed: int) -> None:
     assert 0 < attacked(f"{seed}", FEW) < FEW

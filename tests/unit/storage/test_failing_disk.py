@@ -178,6 +178,7 @@ def test_a_flush_that_fails_takes_the_log_offline(
         log.flush()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_takes_less_than_it_is_given_at_any_byte(tmp_path: Path) -> None:
     """A real one, in a process of its own, since the limit is the process's: short writes, then EFBIG."""
     script = """

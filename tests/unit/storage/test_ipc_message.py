@@ -145,6 +145,7 @@ def test_garbage_is_not_plain(garbage: bytes) -> None:
     assert not is_plain_batch(b"\xff\xff\xff\xff" + garbage)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["rows", "nested", "views", "nothing"]), st.data())
 @settings(max_examples=500)
 def test_a_changed_message_is_stored_as_something_sound_or_refused(name: str, data: st.DataObject) -> None:

@@ -76,6 +76,7 @@ def check(open_log: Open, folder: Path, kept: int, *, entries_cut: int, ends: li
     again.close()
 
 
+@pytest.mark.slow
 def test_data_cut_at_every_byte_of_its_last_two_batches(open_log: Open, story: tuple[Restore, list[int]]) -> None:
     restore, ends = story
     for size in range(ends[2], ends[4]):
@@ -85,6 +86,7 @@ def test_data_cut_at_every_byte_of_its_last_two_batches(open_log: Open, story: t
         check(open_log, folder, kept, entries_cut=BATCHES - kept, ends=ends)
 
 
+@pytest.mark.slow
 def test_index_cut_at_every_byte_of_its_last_two_entries(open_log: Open, story: tuple[Restore, list[int]]) -> None:
     restore, ends = story
     for size in range(2 * ENTRY, 4 * ENTRY):
@@ -103,6 +105,7 @@ def test_a_process_killed_within_either_write_loses_nothing(open_log: Open, stor
         check(open_log, folder, 3, entries_cut=0, ends=ends)
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_last_batch_flipped(open_log: Open, story: tuple[Restore, list[int]]) -> None:
     restore, ends = story
     for place in range(ends[3], ends[4]):
@@ -111,6 +114,7 @@ def test_every_byte_of_the_last_batch_flipped(open_log: Open, story: tuple[Resto
         check(open_log, folder, 3, entries_cut=1, ends=ends)
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_last_entry_flipped(open_log: Open, story: tuple[Restore, list[int]]) -> None:
     restore, ends = story
     for place in range(3 * ENTRY, 4 * ENTRY):

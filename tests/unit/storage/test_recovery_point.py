@@ -261,6 +261,7 @@ REPLACED: list[Callable[[PartitionLog], None]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", REPLACED, ids=["truncate", "begin anew", "begin anew, later and then earlier"])
 def test_no_loss_of_power_makes_a_recovery_believe_what_came_in_place_of_a_cut(
     replaced: Callable[[PartitionLog], None],

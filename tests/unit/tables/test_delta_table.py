@@ -70,6 +70,7 @@ MEANWHILE: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_others_do_meanwhile_refuses_no_commit(what: str, uri: str) -> None:
     commit(table_at(uri), TOPIC, rows(0, 0, 3))
@@ -147,6 +148,7 @@ def test_a_table_that_was_made_again_is_another(uri: str) -> None:
     assert handle.load().ends == {1: 9}
 
 
+@pytest.mark.slow
 def test_a_table_that_others_write_all_the_time_is_given_up(uri: str) -> None:
     before = commit(table_at(uri), TOPIC, rows(0, 0, 3))
     busy = [lambda at=at: commit(table_at(uri), TOPIC, rows(1, at, at + 1)) for at in range(50)]

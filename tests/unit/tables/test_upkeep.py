@@ -190,6 +190,7 @@ def test_a_log_that_grows_large_is_kept_for_less_time(table: DeltaTopicTable, mo
     assert LOG_AT_LEAST <= kept < timedelta(hours=3)
 
 
+@pytest.mark.slow
 def test_another_process_does_all_of_it(table: DeltaTopicTable) -> None:
     for start in range(JOINED_MIN):
         commit(table, TOPIC, rows(0, start, start + 1))

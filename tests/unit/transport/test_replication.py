@@ -765,6 +765,7 @@ def _waiting(leader: Broker) -> Collection[TopicPartition]:
     return [] if follower is None else list(follower.end._waiting)
 
 
+@pytest.mark.slow
 def test_a_thousand_idle_partitions_cost_nothing(brokers: Brokers) -> None:
     """Neither side looks at them, and nothing is said of them, while another one is written to."""
     leader, follower = brokers.start(1), brokers.start(2)

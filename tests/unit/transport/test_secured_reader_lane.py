@@ -73,6 +73,7 @@ def led(brokers: Brokers, security: Security) -> Broker:
 # What a known reader gets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", SECURE)
 @pytest.mark.parametrize("asked", [{}, {"checked": True}], ids=str)
 def test_a_known_reader_gets_large_records_and_many_small_ones(

@@ -53,6 +53,7 @@ def test_the_worst_are_shown_of_too_many(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found.partitions, found.counts) == (4, conditions)
 
 
+@pytest.mark.slow
 def test_ten_thousand_take_well_under_a_second() -> None:
     told = [of(5_000, "a"), of(5_000, "b")]
     found = grid_of(told)

@@ -194,6 +194,7 @@ def test_a_pace_of_nothing_is_no_pace(connected: ConnectedCluster) -> None:
         connected.plan(over=[1], bytes_per_second=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
 def test_what_charts_lack_is_said(missing: str) -> None:
     assert ran(WITHOUT.format(missing=missing)) == (
@@ -209,5 +210,6 @@ def test_another_module_that_is_missing_is_no_extra(monkeypatch: pytest.MonkeyPa
         module._charts()
 
 
+@pytest.mark.slow
 def test_no_spark_is_needed(cluster: FakeCluster) -> None:
     assert not {"pyspark", "py4j", "delta"} & {*ran(MODULES.format(bootstrap=cluster.bootstrap)).split()}

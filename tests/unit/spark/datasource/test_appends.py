@@ -163,6 +163,7 @@ NAMES = [WriteName("load", None, "orders"), WriteName("load", 3, "orders")]
 MANY = 2 * REMEMBERED + 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("died_after", [1, REMEMBERED + 1, MANY])
 def test_a_task_of_any_size_is_there_once_wherever_an_attempt_ended(name: WriteName, died_after: int) -> None:
