@@ -27,6 +27,7 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.core.tables.fitting import FitsTable, nothing_fits
 from spark_replication.core.tables.sealing import NO_TABLE, Seal, Sealing, TableEnd
+from spark_replication.core.tables.table import is_table
 from spark_replication.messages.commands import BrokerNotes, PartitionCommand, PutAside
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.mending import DiskDamage
@@ -512,7 +513,7 @@ class ClusterState:
         return Policy.of(self.settings_of(topic), recovery_enabled=self.settings.unclean_recovery_enabled)
 
     def is_table(self, topic: str) -> bool:
-        return topic != GROUPS_TOPIC and self.settings_of(topic).table
+        return is_table(topic, self.topics[topic].config.settings, by_default=self.settings.table)
 
     def may_be_table(self, topic: str) -> bool:
         """Whether only settings that cannot be read say whether the topic is a table: nobody makes one then, and

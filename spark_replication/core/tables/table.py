@@ -14,9 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from spark_replication.model import Epoch, Offset, PartitionNumber, require
+from spark_replication.messages.groups import GROUPS_TOPIC
+from spark_replication.model import Epoch, Offset, PartitionNumber, Scalar, require
 
 NO_EPOCH = -1
+
+
+def is_table(topic: str, own: Mapping[str, Scalar], *, by_default: bool) -> bool:
+    """own: the settings that the topic overrides. by_default: what the cluster's are. What groups have committed is the
+    log's alone, whatever is set."""
+    return topic != GROUPS_TOPIC and bool(own.get("table", by_default))
 
 
 class TableVersion(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from spark_replication.core.replica.clock import believing, is_believed
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.core.routing import NO_CHOICE
 from spark_replication.core.settings_in_force import CAUTION, CLUSTER, TOPIC, cautious, in_force, over
+from spark_replication.core.tables.table import is_table
 from spark_replication.engine.broker.hidden_partitions import HiddenPartitions
 from spark_replication.engine.broker.known_topics import NO_TOPICS, KnownTopics
 from spark_replication.engine.broker.late_commands import LateCommands
@@ -53,7 +54,6 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, Metadata, ReplicaSizes, TopicPage
 from spark_replication.messages.envelope import NONE
-from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.observing import SettingInForce
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
@@ -637,7 +637,7 @@ class BrokerLoop:
         """Whether any topic is a table, as far as this broker has heard. Cost: a look at each topic."""
         by_default = self._settings.table
         configs = self._configs.copy()
-        return any(config.settings.get("table", by_default) for name, config in configs.items() if name != GROUPS_TOPIC)
+        return any(is_table(name, config.settings, by_default=by_default) for name, config in configs.items())
 
     def _settings_of(self, config: TopicConfig) -> Settings:
         return believing(with_topic(self._settings, config.settings), self.clock_ahead_ms)

@@ -10,10 +10,10 @@ from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.tables.flushing import FlushRules
+from spark_replication.core.tables.table import is_table
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.actions import DESCRIBE_SETTINGS
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.observing import DescribeSettings
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.storage.format.batches import topic_schema
@@ -61,12 +61,12 @@ def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]
         raise UnknownTopicOrPartition(f"there is no topic {', '.join(missing)}: check the name")
     of_cluster = _in_force(routes, None, deadline)
     for topic in sorted(metadata.topics, key=lambda topic: topic.name):
-        is_table = topic.name != GROUPS_TOPIC and bool(topic.config.settings.get("table", of_cluster.table))
-        if topic.name in names and not is_table:
+        wanted = is_table(topic.name, topic.config.settings, by_default=of_cluster.table)
+        if topic.name in names and not wanted:
             raise InvalidRequest(
                 f"topic {topic.name} is no table: spark-replication topics configure {topic.name} table=true"
             )
-        if is_table and topic.partitions and topic.config.schema:
+        if wanted and topic.partitions and topic.config.schema:
             yield TableTopic(topic, _in_force(routes, topic.name, deadline), metadata.cluster_id)
 
 

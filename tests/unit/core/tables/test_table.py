@@ -9,13 +9,30 @@ from spark_replication.core.tables.table import (
     TableVersion,
     continues,
     extended,
+    is_table,
     is_unchanged,
     require_continued,
     require_sealed,
     sealed,
 )
+from spark_replication.model import Scalar
 
 BEFORE = TableVersion(number=4, ends={0: 10, 1: 3}, epochs={0: 5, 1: 2, 2: 7})
+
+
+@pytest.mark.parametrize(
+    ("topic", "own", "by_default", "expected"),
+    [
+        ("orders", {}, False, False),
+        ("orders", {}, True, True),
+        ("orders", {"table": True}, False, True),
+        ("orders", {"table": False}, True, False),
+        ("__groups", {}, True, False),
+        ("__groups", {"table": True}, True, False),
+    ],
+)
+def test_which_topics_are_tables(topic: str, own: dict[str, Scalar], *, by_default: bool, expected: bool) -> None:
+    assert is_table(topic, own, by_default=by_default) is expected
 
 
 def rows(partition: int = 0, start: int = 10, end: int = 12, epoch: int = 5, confirmed: int = 5) -> RowRange:
