@@ -7,6 +7,7 @@ import pyarrow as pa
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.format.batches import schema_of_text
+from spark_replication.tables.aside import UpkeepTask
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.places import partition_columns, table_uri
@@ -41,6 +42,10 @@ class TablesPlace:
     def upkeep(self, topic: str, topic_id: str) -> TableUpkeep:
         folder = TableFolder(table_uri(self._path, topic), self._store)
         return TableUpkeep(folder, self._owner(topic, topic_id), now_ms)
+
+    def upkeep_task(self, topic: str, topic_id: str, file_bytes: int) -> UpkeepTask:
+        uri, owner = table_uri(self._path, topic), self._owner(topic, topic_id)
+        return UpkeepTask(uri=uri, owner=owner, store=dict(self._store), file_bytes=file_bytes)
 
     def _owner(self, topic: str, topic_id: str) -> TableOwner:
         return TableOwner(cluster_id=self._cluster_id, topic=topic, topic_id=topic_id)

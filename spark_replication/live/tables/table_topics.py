@@ -17,6 +17,7 @@ from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.observing import DescribeSettings
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.storage.format.batches import topic_schema
+from spark_replication.tables.aside import UpkeepTask
 from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.opening import TablesPlace
 from spark_replication.tables.upkeep import TableUpkeep
@@ -47,6 +48,9 @@ class TableTopic(msgspec.Struct, frozen=True):
 
     def upkeep(self, store: StoreOptions) -> TableUpkeep:
         return self._place(store).upkeep(self.name, self.metadata.topic_id)
+
+    def upkeep_task(self, store: StoreOptions) -> UpkeepTask:
+        return self._place(store).upkeep_task(self.name, self.metadata.topic_id, self.settings.table_file_bytes)
 
     def _place(self, store: StoreOptions) -> TablesPlace:
         return TablesPlace(self.cluster_id, self.settings.table_path, store)

@@ -4,13 +4,15 @@ Rules:
 - Which topics are tables is asked of brokers every LOOK_S seconds.
 - One thread writes, so that what is held in memory is one group of rows, however many topics there are. A topic that
   fails holds up the others for as long as its questions take.
-- A table is tidied after so many commits of this writer, and once an hour.
+- A table is tidied after so many commits of this writer, and once an hour: one at a time, by a process of its own
+  (tables.aside), while rows are written. That process ends by itself, and may outlive this one.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
@@ -24,7 +26,7 @@ from spark_replication.live.tables.table_topics import TableTopic, table_topics
 from spark_replication.live.tables.topic_writer import TopicTableWriter
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.model import BrokerId
-from spark_replication.tables.upkeep import TableUpkeep
+from spark_replication.tables.aside import UpkeepTask, tidied_aside
 
 LOOK_S = 10.0
 TIDY_S = 3_600.0
@@ -57,6 +59,7 @@ class TableWriters:
         #: By topic_id.
         self._writers: dict[str, TopicTableWriter] = {}
         self._upkeep: dict[str, _Upkeep] = {}
+        self._tidying: threading.Thread | None = None
         self._due: list[tuple[float, str]] = []
 
     @property
@@ -123,14 +126,14 @@ class TableWriters:
     def _heed(self, topic_id: str, topic: TableTopic) -> None:
         rules = replace(topic.rules, flush_ms=0) if self._at_once else topic.rules
         table = topic.table(self._store)
-        known = self._writers.get(topic_id)
+        known, task = self._writers.get(topic_id), topic.upkeep_task(self._store)
         if known is not None:
             known.heed(topic.metadata, table, rules)
+            self._upkeep[topic_id] = self._upkeep[topic_id]._replace(task=task)
             return
         writer = TopicTableWriter(topic.metadata, self._routes, self._reader, table, rules, broker=self._broker)
         self._writers[topic_id] = writer
-        upkeep = topic.upkeep(self._store)
-        self._upkeep[topic_id] = _Upkeep(upkeep, rules.file_bytes, TIDY_COMMITS, time.monotonic() + TIDY_S)
+        self._upkeep[topic_id] = _Upkeep(task, TIDY_COMMITS, time.monotonic() + TIDY_S)
         heapq.heappush(self._due, (time.monotonic(), topic_id))
 
     def _turn(self, topic_id: str) -> None:
@@ -141,15 +144,13 @@ class TableWriters:
             heapq.heappush(self._due, (time.monotonic() + rest_s, topic_id))
 
     def _tidy(self, topic_id: str, commits: int) -> None:
-        due = self._upkeep[topic_id]
-        if commits < due.commits and time.monotonic() < due.at_s:
+        due, now_s = self._upkeep[topic_id], time.monotonic()
+        is_busy = self._tidying is not None and self._tidying.is_alive()
+        if is_busy or (commits < due.commits and now_s < due.at_s):
             return
-        at_s = time.monotonic() + TIDY_S
-        self._upkeep[topic_id] = due._replace(commits=commits + TIDY_COMMITS, at_s=at_s)
-        try:
-            due.upkeep.tidy(due.file_bytes)
-        except ReplicationError as error:
-            log.warning("the table of %s was not tidied: %s", self._writers[topic_id].topic, error)
+        self._upkeep[topic_id] = due._replace(commits=commits + TIDY_COMMITS, at_s=now_s + TIDY_S)
+        self._tidying = threading.Thread(target=_tidied, args=(due.task,), name="tidies-table", daemon=True)
+        self._tidying.start()
 
     def close(self) -> None:
         for writer in self.all:
@@ -157,10 +158,16 @@ class TableWriters:
 
 
 class _Upkeep(NamedTuple):
-    """When a table is to be tidied."""
+    """How, and when, a table is to be tidied."""
 
-    upkeep: TableUpkeep
-    file_bytes: int
+    task: UpkeepTask
     #: Of this writer, since it began.
     commits: int
     at_s: float
+
+
+def _tidied(task: UpkeepTask) -> None:
+    try:
+        tidied_aside(task)
+    except ReplicationError as error:
+        log.warning("%s", error)

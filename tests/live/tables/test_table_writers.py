@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from deltalake import DeltaTable
 
 import spark_replication as sr
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
-from spark_replication.errors import InvalidRequest, InvalidSchema, UnknownTopicOrPartition
+from spark_replication.errors import InvalidRequest, InvalidSchema, StorageFailed, UnknownTopicOrPartition
 from spark_replication.live.tables import table_writers
-from spark_replication.live.tables.agreement import PARTS, differences
-from spark_replication.live.tables.table_topics import TableTopic, table_topics
+from spark_replication.live.tables.table_topics import TableTopic
 from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
+from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.delta_table import DeltaTopicTable
-from spark_replication.tables.verifying import TableFault
 from tests.live.tables.written import SCHEMA, produce, rows, stored, write
 from tests.waiting import eventually
 
@@ -197,21 +195,36 @@ def is_tidied(cluster: sr.LocalCluster, topic: str) -> bool:
     return (cluster.directory / "tables" / topic / "_delta_log" / "_last_checkpoint").exists()
 
 
+@pytest.fixture
+def tidied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which tables were tidied."""
+    found = list[str]()
+
+    def noted(task: UpkeepTask) -> None:
+        tidied_aside(task)
+        found.append(task.uri.rpartition("/")[2])
+
+    monkeypatch.setattr(table_writers, "tidied_aside", noted)
+    return found
+
+
 def test_a_table_is_tidied_after_so_many_commits(
     cluster: sr.LocalCluster,
     topic: str,
     writers_of: Callable[..., TableWriters],
     monkeypatch: pytest.MonkeyPatch,
+    tidied: list[str],
 ) -> None:
     monkeypatch.setattr(table_writers, "TIDY_COMMITS", 2)
     writers = writers_of(topic)
     writers.look()
-    for commits, tidied in ((1, False), (2, True), (3, False), (4, True)):
-        (cluster.directory / "tables" / topic / "_delta_log" / "_last_checkpoint").unlink(missing_ok=True)
+    for commits, times in ((1, 0), (2, 1), (3, 1), (4, 2)):
         produce(cluster, 10 * commits, 10, topic=topic)
         while writers.all[0].written.commits < commits:
             writers.run(at_most(1))
-        assert is_tidied(cluster, topic) is tidied, commits
+        assert len(tidied) <= times
+        eventually(lambda times=times: len(tidied) == times, "it is tidied")  # type: ignore[misc]
+    assert is_tidied(cluster, topic)
 
 
 def test_a_table_is_tidied_once_it_has_been_long(
@@ -219,68 +232,42 @@ def test_a_table_is_tidied_once_it_has_been_long(
     topic: str,
     writers_of: Callable[..., TableWriters],
     monkeypatch: pytest.MonkeyPatch,
+    tidied: list[str],
 ) -> None:
     produce(cluster, 0, 10, topic=topic)
     write(cluster, topic)
     writers_of(topic).run(at_most(2))
-    assert not is_tidied(cluster, topic)
+    assert tidied == []
     monkeypatch.setattr(table_writers, "TIDY_S", 0.0)
     writers_of(topic).run(at_most(2))
+    eventually(lambda: tidied, "it is tidied")
     assert is_tidied(cluster, topic)
 
 
-def test_a_table_that_is_not_tidied_is_written_on(
+def test_rows_are_written_while_a_table_is_tidied_and_one_is_at_a_time(
     cluster: sr.LocalCluster,
     topic: str,
     writers_of: Callable[..., TableWriters],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(table_writers, "TIDY_S", 0.0)
-    produce(cluster, 0, 10, topic=topic)
-    write(cluster, topic)
-    for version in range(1, 9):  # where checkpoints would be
-        (cluster.directory / "tables" / topic / "_delta_log" / f"{version:020}.checkpoint.parquet").mkdir()
+    begun, goes_on = list[UpkeepTask](), threading.Event()
+
+    def hangs(task: UpkeepTask) -> None:
+        begun.append(task)
+        assert goes_on.wait(60)
+        raise StorageFailed(f"{task.uri} was not tidied: the store is away")
+
+    monkeypatch.setattr(table_writers, "tidied_aside", hangs)
+    monkeypatch.setattr(table_writers, "TIDY_COMMITS", 1)
     writers = writers_of(topic)
-    produce(cluster, 10, 10, topic=topic)
+    writers.look()
+    for commits in (1, 2, 3):
+        produce(cluster, 10 * commits, 10, topic=topic)
+        while writers.all[0].written.commits < commits:
+            writers.run(at_most(1))
+    assert len(begun) == 1, "it is being tidied, and written all the same"
     with caplog.at_level(logging.WARNING):
-        writers.run(at_most(3))
-    assert writers.all[0].written.rows == 10
-    assert f"the table of {topic} was not tidied" in caplog.text
-
-
-# Comparing
-
-
-@pytest.mark.parametrize(
-    ("planted", "found"),
-    [
-        (lambda table: None, []),
-        (lambda table: table.update({"number": "number + 1"}, predicate="_offset = 12"), [(10, 20)]),
-        (lambda table: table.update({"text": "NULL"}, predicate="_offset = 29"), [(20, 30)]),
-        (lambda table: table.update({"_leader_epoch": "7"}, predicate="_offset = 0"), [(0, 10)]),
-        (lambda table: table.update({"_offset": "1000"}, predicate="_offset = 15"), [(10, 20)]),
-        (lambda table: table.update({"_offset": "15"}, predicate="_offset = 25"), [(10, 20), (20, 30)]),
-        (lambda table: table.delete("_offset = 5"), [(0, 10)]),
-        (lambda table: table.delete("_offset >= 10 AND _offset < 20"), [(10, 20)]),
-        (lambda table: table.delete("true"), [(0, 10), (10, 20), (20, 30)]),
-    ],
-    ids=["nothing", "value", "null", "epoch", "offset", "double", "missing", "batch", "all"],
-)
-def test_a_table_that_is_not_the_log_is_found(
-    cluster: sr.LocalCluster,
-    topic: str,
-    planted: Callable[[DeltaTable], None],
-    found: list[tuple[int, int]],
-) -> None:
-    for first in (0, 10, 20):  # each is a batch of its own
-        produce(cluster, first, 10, topic=topic)
-    write(cluster, topic)
-    planted(DeltaTable(str(cluster.directory / "tables" / topic)))
-    with closing(Routes(cluster.bootstrap)) as routes, Reader(cluster.bootstrap) as reader:
-        (told,) = table_topics(routes, [topic])
-        last = told.table(PATIENCE).last()
-        assert last is not None
-        faults = [*differences(told, reader, *last)]
-    assert faults == [TableFault(partition=0, what=PARTS, start=start, end=end) for start, end in found]
-    assert [number for (number,) in stored(cluster.directory, "_partition", topic=topic) if number] == []
+        goes_on.set()
+        eventually(lambda: "was not tidied: the store is away" in caplog.text, "it is told why not")
+    eventually(lambda: writers.run(at_most(1)) or len(begun) == 2, "what fell due meanwhile is done")
