@@ -99,7 +99,7 @@ class TableFiles:
     def _write_group(self) -> None:
         group, self._group, self._group_bytes = self._group, [], 0
         with self._folder.translated("store a file"):
-            for rows in _as_batches(group, self._layout.schema):
+            for rows in table_batches(group, self._layout.schema):
                 for key, part in _by_key(rows, self._layout.partition_by):
                     self._write(key, part)
 
@@ -198,7 +198,7 @@ def _whole_numbers(schema: pa.Schema) -> Iterator[str]:
             yield field.name
 
 
-def _as_batches(group: Sequence[StoredRows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def table_batches(group: Sequence[StoredRows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """These rows as the table has them. Batches of one schema are made one first: small batches cost as large ones."""
     for found, run in groupby(group, lambda rows: rows.batch.schema):
         taken = list(run)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 _TICKS_PER_S = 100.0  # of /proc/<pid>/stat: Linux shows hundredths of seconds, whatever its clock
 _RECEIVED = struct.Struct("<Q")
@@ -23,10 +24,10 @@ def cpu_s_of(pids: Iterable[int]) -> float:
     return total
 
 
-def memory_kb(pid: int) -> int:
-    """The resident memory."""
+def memory_kb(pid: int, shown: Literal["VmRSS", "VmHWM"] = "VmRSS") -> int:
+    """The resident memory; VmHWM: the most that it ever was."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{shown}:"))
 
 
 def threads(pid: int) -> int:

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, cast, get_args
 import click
 import msgspec
 
-from spark_replication.admin.bench import columns, everything, report, scale, soak
+from spark_replication.admin.bench import columns, everything, report, scale, soak, tables
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.bench.failover import LoseBroker, LoseController, Loss, Writes, filled, settings
 from spark_replication.admin.bench.harness import WARM_UP_ROWS, Case, Harness, Rounds, Row
 from spark_replication.admin.bench.losses import Successor
 from spark_replication.admin.bench.side import Door
 from spark_replication.admin.bench.sides import PLAIN, Peer, all_sides, clusters, kafka, starts, warm
+from spark_replication.admin.bench.tables import TablePart
 from spark_replication.admin.bench.traffic import BATCHES_MAX, PACE_MB_PER_S, Acknowledge, Consume, Meanwhile, Produce
 from spark_replication.admin.cli.groups import Group
 from spark_replication.admin.cli.listing import Format, output, show, show_json
@@ -312,6 +313,34 @@ def columns_command(
     ]
     with clusters(harness) as (side,):
         _show(columns.measure(cases, side, harness), output)
+
+
+@bench.command(name="tables")
+@_words("--of", TablePart, get_args(TablePart), "what is measured of topics that are tables")
+@batch_bytes
+@mib
+@_numbers("--rate", 1, 10_000, 200, "so many single rows a second, and how long each waits")
+@click.option("--commits", type=click.IntRange(min=2), default=10_000, show_default=True, help="to one table")
+@click.option("--topics", type=click.IntRange(1, 10_000), default=100, show_default=True, help="of one cluster")
+@rounds
+@warm_up_s
+@output
+def tables_command(
+    *,
+    of: tuple[TablePart, ...],
+    batch_bytes: tuple[int, ...],
+    mib: int,
+    rate: tuple[int, ...],
+    commits: int,
+    topics: int,
+    rounds: int,
+    warm_up_s: float,
+    output: Format,
+) -> None:
+    """Topics that are tables: producers beside writers and without, files beside those of delta-rs, many commits, and
+    the memory of a writer of many topics."""
+    harness = Harness(Rounds(rounds, rounds), warm_up_s, _progress)
+    _show(tables.measure(of, tables.producing(batch_bytes, mib, rate), mib, commits, topics, harness), output)
 
 
 @bench.command(name="failover")

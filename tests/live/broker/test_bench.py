@@ -272,3 +272,29 @@ def test_columns_measures_what_crosses_the_wire_and_both_ways_to_read_all() -> N
     assert 3.6 < (received["5 of 20 columns"].beside[0].ratio or 0) < 4.4
     assert 8 < received["1 of 20 columns"].figure < 16
     assert all(row.figure > 0 for row in found if row.measure == "rows")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("part", "sides"),
+    [
+        ("files", {"8 MiB of 20 columns": ("ours", ["delta-rs"])}),
+        ("commits", {"70 commits": ("the last", ["the first"])}),
+        ("topics", {"4 topics with 8 MiB": ("ours", [])}),
+        pytest.param(
+            "produce",
+            {
+                "rows of 1 KiB, batches of 16 KiB, 3 partitions": ("with a table", ["without"]),
+                "50 rows of 1 KiB a second": ("with a table", ["without"]),
+            },
+            marks=pytest.mark.trust,
+        ),
+    ],
+)
+def test_tables_measures_what_topics_cost_that_are_tables(part: str, sides: dict[str, tuple[str, list[str]]]) -> None:
+    sizes = ("--batch-bytes=16384", "--mib=8", "--rate=50", "--commits=70", "--topics=4")
+    found = msgspec.json.decode(run("tables", f"--of={part}", *sizes, *BRIEFLY), type=list[Row])
+    assert {row.what: (row.side, [each.side for each in row.beside]) for row in found} == sides
+    assert all(row.figure > 0 for row in found), found
+    memory = [row.figure for row in found if row.measure == "largest writer"]
+    assert all(50 < each < 1_100 for each in memory), "MB, of a process that may have 1 GiB"

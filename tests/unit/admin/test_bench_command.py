@@ -48,7 +48,17 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(arguments: st
     assert why in refused.output + str(refused.exception)
 
 
-def test_there_are_eight_commands_and_all_names_its_parts() -> None:
-    assert set(bench.commands) == {"all", "produce", "consume", "columns", "failover", "soak", "scale", "decide"}
+def test_there_are_nine_commands_and_all_names_its_parts() -> None:
+    assert set(bench.commands) == {
+        "all",
+        "produce",
+        "consume",
+        "columns",
+        "tables",
+        "failover",
+        "soak",
+        "scale",
+        "decide",
+    }
     said = CliRunner().invoke(cli, ["bench", "all", "--help"]).output
     assert all(name in said for name in (*PARTS, "mirror_commits"))
