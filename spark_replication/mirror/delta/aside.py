@@ -37,8 +37,9 @@ def done_aside(task: TableTask) -> None:
     run_aside("spark_replication.mirror.delta.aside", msgspec.json.encode(task), f"{task.uri} did not {task.work}")
 
 
-def run_aside(module: str, task: bytes, failed: str) -> None:
-    """Have another process do it. StorageFailed, which begins with `failed`: as for `done_aside`."""
+def run_aside(module: str, task: bytes, failed: str) -> bytes:
+    """Have another process do it, and return what it says. StorageFailed, which begins with `failed`: as for
+    `done_aside`."""
     try:
         ended = subprocess.run(
             [sys.executable, "-m", module], input=task, capture_output=True, timeout=TIMEOUT_S, check=False
@@ -48,6 +49,7 @@ def run_aside(module: str, task: bytes, failed: str) -> None:
     if ended.returncode:
         said = ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"]
         raise StorageFailed(f"{failed}: {said[-1]}")
+    return ended.stdout
 
 
 def main() -> int:
