@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.replica.replica import Leading
 from spark_replication.engine.replica.replica_loop import ReplicaLoop
-from spark_replication.messages.descriptions import FollowerLag, TableLag
+from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.view.conditions import holding
 
@@ -31,12 +31,10 @@ class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
     #: Of all followers but those that a reassignment is adding: they have a long way to go, and nobody waits for them.
     #: A follower that has not fetched yet lacks everything.
     lags: Mapping[BrokerId, FollowerLag] = {}
-    #: None if the topic is no table.
-    table: TableLag | None = None
 
 
 def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
-    """Whoever calls has the partition. Reads no file, but for an index if the topic's table is behind."""
+    """Whoever calls has the partition. Reads no file."""
     log, part = replica.log, replica.part
     found = ReplicaGauges(
         partition=replica.partition,
@@ -56,7 +54,6 @@ def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
         found,
         under_replicated="under_replicated" in conditions,
         under_min_isr="under_min_isr" in conditions,
-        table=replica.table_lag(now_ms),
         lags={
             broker: lag if lag.records is not None else replace(lag, records=log.log_end - log.log_start)
             for broker, lag in replica.lags(now_ms).items()

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 import spark_replication as sr
 from spark_replication.client.finding.routes import Routes
@@ -20,6 +21,7 @@ from spark_replication.live.tables.table_topics import TableTopic, table_topics
 from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.tables.delta_table import DeltaTopicTable
+from spark_replication.tables.upkeep import TableUpkeep, TidiedFiles
 from spark_replication.tables.verifying import TableFault
 from tests.live.tables.written import SCHEMA, produce, rows, stored, write
 from tests.waiting import eventually
@@ -28,6 +30,7 @@ pytestmark = [pytest.mark.live, pytest.mark.trust, pytest.mark.timeout(180)]
 
 CONFIG = {"page.enabled": False, "min.insync.replicas": 1, "table.writer.enabled": False}
 TABLE = {"table": True}
+NOW_MS = 1 << 41
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +96,13 @@ def test_a_topic_that_goes_is_written_no_more_and_one_that_comes_is(
     produce(cluster, 0, 10, topic=topic)
     writers.run(at_most(2))
     assert [each.written.rows for each in writers.all] == [10], "and is written, although the other was due, too"
+    written = writers.status(NOW_MS)
+    assert (written.tables, written.troubled, written.commits, written.rows, written.refused) == (1, 0, 1, 10, 0)
+    assert (written.at_ms, written.failed_ms) == (NOW_MS, None)
+    assert written.committed_ms is not None
     cluster.admin.configure(topic, {"table": False})
     eventually(lambda: looked(writers) == [], "brokers know that it is none")
+    assert writers.status(NOW_MS) == replace(written, tables=0), "what was done is done"
     cluster.admin.configure(topic, TABLE)
     eventually(lambda: looked(writers) == [topic], "brokers know that it is one")
 
@@ -225,8 +233,12 @@ def test_a_table_is_tidied_once_it_has_been_long(
     writers_of(topic).run(at_most(2))
     assert not is_tidied(cluster, topic)
     monkeypatch.setattr(table_writers, "TIDY_S", 0.0)
-    writers_of(topic).run(at_most(2))
+    writers = writers_of(topic)
+    monkeypatch.setattr(TableUpkeep, "tidy", lambda upkeep, _bytes: (upkeep.shorten_log(), TidiedFiles(16, 3))[1])
+    writers.run(at_most(2))
     assert is_tidied(cluster, topic)
+    done = writers.status(NOW_MS)
+    assert (done.joined_files, done.swept_files) in {(16, 3), (32, 6)}
 
 
 def test_a_table_that_is_not_tidied_is_written_on(
@@ -247,6 +259,7 @@ def test_a_table_that_is_not_tidied_is_written_on(
         writers.run(at_most(3))
     assert writers.all[0].written.rows == 10
     assert f"the table of {topic} was not tidied" in caplog.text
+    assert writers.status(NOW_MS).joined_files == 0
 
 
 # Comparing

@@ -191,3 +191,31 @@ def test_partitions_of_one_topic_are_told_together_and_groups_not_at_all() -> No
     for now_ms in (2 * FLUSH_MS, 2 * FLUSH_MS + GRACE_MS):
         behind.look([alone(first.loop), alone(second.loop), groups], now_ms)
     assert behind.told == (TableBehind(topic="foo", partitions=2, since_ms=0),)
+
+
+def test_how_far_tables_are_behind_is_told_at_once_of_what_is_led_and_is_a_table() -> None:
+    behind, story = TablesBehind(), led(table_flush_ms=FLUSH_MS)
+    groups = alone(led().loop)
+    groups.topic_partition = TopicPartition(GROUPS_TOPIC, 0)
+    behind.look([alone(story.loop), alone(led(table=False).loop), alone(follower().loop), groups], 0)
+    assert behind.lags == {"foo": [story.loop.table_lag(0)]}
+    assert behind.told == ()
+    behind.look([], 0)
+    assert behind.lags == {}
+
+
+def test_a_disk_that_does_not_answer_keeps_no_other_partition_from_being_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, well, behind = led(table_flush_ms=FLUSH_MS), led(table_flush_ms=FLUSH_MS), TablesBehind()
+    tell(broken, 6)
+
+    def refused(_offset: int) -> int:
+        raise StorageFailed("the disk refuses to read")
+
+    monkeypatch.setattr(broken.log, "time_of", refused)
+    for now_ms in (2 * FLUSH_MS, 2 * FLUSH_MS + GRACE_MS):
+        with pytest.raises(StorageFailed):
+            behind.look([alone(broken.loop), alone(well.loop)], now_ms)
+    assert [(each.topic, each.partitions) for each in behind.told] == [("foo", 1)]
+    assert [(each.rows, each.ms) for each in behind.lags["foo"]] == [(3, None), (None, None)]

@@ -106,6 +106,16 @@ def test_orphans_are_swept_and_nothing_else(table: DeltaTopicTable, *, checkpoin
     assert table.load().number == before, "without orphans it leaves the table alone"
 
 
+def test_it_says_how_many_files_it_has_joined_and_removed(table: DeltaTopicTable) -> None:
+    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+    for start in range(JOINED_MIN):
+        commit(table, TOPIC, rows(0, start, start + 1))
+    orphan = uploads(table, [numbers(rows(0, 90, 91), TOPIC)])[0].path
+    made_older(Path(table.folder.uri) / orphan, SWEPT_AGE_MS + 1_000)
+    assert upkeep(table).tidy(FILE_BYTES) == (JOINED_MIN, 1)
+    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "the log is cut"])
 def test_what_was_joined_is_swept_once_earlier_versions_are_over(table: DeltaTopicTable, *, cut: bool) -> None:
     for start in range(3):
