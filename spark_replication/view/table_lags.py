@@ -14,6 +14,14 @@ import msgspec
 from spark_replication.messages.descriptions import TableLag
 from spark_replication.model import Count
 
+#: What is shown of a partition, by the names that commands give it, in the words of people.
+WORDS = {
+    "table_end": "table end",
+    "rows_behind": "rows behind",
+    "seconds_behind": "seconds behind",
+    "held_back_bytes": "held back",
+}
+
 
 class TopicTableLag(msgspec.Struct, frozen=True, kw_only=True):
     #: Partitions of which nobody says where the table ends.
