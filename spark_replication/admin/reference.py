@@ -22,6 +22,7 @@ METRICS = {
     "every process": "live/exposition.py",
     "the controller": "live/controller/metrics.py",
     "a broker": "live/broker/metrics.py",
+    "a broker, about tables and the writer beside it": "live/broker/table_reports.py",
     "groups, by `--groups` and the page": "client/asking/group_metrics.py",
 }
 PREFIX = "spark_replication_"

@@ -153,6 +153,19 @@ class FollowerLag(Part, frozen=True, kw_only=True):
     ms: Count
 
 
+class TableLag(Part, frozen=True, kw_only=True):
+    """How far the topic's table is behind a partition's leader, by what a writer has told that leader."""
+
+    #: Below it, the table has every row. None if no writer has told this leader in its epoch.
+    end: Offset | None
+    #: Committed rows that the table lacks. None if the end is not known: never 0 in its place.
+    rows: Count | None
+    #: How old the first of them is; 0 if there is none. None if the end is not known, or the disk does not say.
+    ms: Count | None
+    #: What the log keeps for nothing but that the table is not known to have it.
+    held_back_bytes: Count
+
+
 class ReplicaSize(Part, frozen=True, kw_only=True):
     """The size and the ends of one replica's log."""
 
@@ -171,6 +184,8 @@ class ReplicaSize(Part, frozen=True, kw_only=True):
     lags: dict[BrokerId, FollowerLag] = msgspec.field(default_factory=dict)
     #: The replicas that are being added and are not in the ISR yet. Only a leader says so.
     copies: dict[BrokerId, CopySize] = msgspec.field(default_factory=dict)
+    #: Only a leader says so, and only of a topic that is a table.
+    table: TableLag | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -34,6 +34,7 @@ from spark_replication.model import BrokerId, Scalar
 from spark_replication.view.conditions import Condition
 from spark_replication.view.groups import GroupSummary
 from spark_replication.view.problem import Mend
+from spark_replication.view.table_lags import TopicTableLag
 
 BrokerCondition = Literal["live", "stopping", "gone"]
 Role = Literal["leader", "in sync", "eligible", "not in sync"]
@@ -141,6 +142,21 @@ class PartitionSize(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     log_end: int | None = None
 
 
+class PartitionTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """How far the table is behind a partition, as its leader tells."""
+
+    partition: int
+    table_end: int | None
+    rows_behind: int | None
+    ms_behind: int | None
+    held_back_bytes: int | None
+
+
+class ShownTable(msgspec.Struct, frozen=True, kw_only=True):
+    whole: TopicTableLag
+    partitions: list[PartitionTable]
+
+
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: str
@@ -152,6 +168,8 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     schema_error: str
     schema_version: int
     sizes: list[PartitionSize]
+    #: None if the topic is no table.
+    table: ShownTable | None
     series: Series
     age: Age
 
@@ -259,6 +277,8 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class SettingsInForce(msgspec.Struct, frozen=True, kw_only=True):
     #: Those that are no default first.
     rows: tuple[SettingRow, ...] = ()
+    #: Where the topic's table lies, if the settings are a topic's that is a table.
+    table_uri: str | None = None
     #: What is set for the cluster, as the controller has it, or else a broker. None: nobody says.
     of_cluster: dict[str, Scalar] | None = None
     #: Where each process keeps its files, a broker its logs: on its own host.

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from spark_replication.client.asking.groups import GroupDescription
 from spark_replication.client.asking.told_settings import Process
 from spark_replication.errors import ReplicationError
-from spark_replication.messages.descriptions import Metadata, ReplicaSize
+from spark_replication.messages.descriptions import Metadata, ReplicaSize, TableLag
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.messages.observing import ToldSettings
 from spark_replication.messages.requests import ToldAcls
@@ -58,6 +58,8 @@ class Replica(NamedTuple):
     end: int | None = None
     #: How many records it lacks, as its leader sees it; None if unknown.
     lag: int | None = None
+    #: How far the topic's table is behind, as this replica tells if it leads, and the topic is a table.
+    table: TableLag | None = None
 
 
 class Sizes(NamedTuple):
@@ -137,6 +139,7 @@ def _replicas(told: Mapping[BrokerId, Iterable[ReplicaSize]]) -> dict[BrokerId, 
             high_watermark=each.high_watermark,
             end=each.log_end,
             lag=lag,
+            table=each.table,
         )
 
     return {broker: {each.topic_partition: replica(broker, each) for each in found} for broker, found in told.items()}

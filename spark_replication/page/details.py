@@ -9,7 +9,7 @@ import msgspec
 
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import Metadata, TopicMetadata
+from spark_replication.messages.descriptions import Metadata, TableLag, TopicMetadata
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.page.answers import (
     Age,
@@ -18,8 +18,10 @@ from spark_replication.page.answers import (
     PartitionDetail,
     PartitionRow,
     PartitionSize,
+    PartitionTable,
     ReplicaRow,
     Role,
+    ShownTable,
     TopicDetail,
 )
 from spark_replication.page.asking import Sizes
@@ -28,6 +30,7 @@ from spark_replication.page.history import History
 from spark_replication.storage.format.batches import schema_of_text
 from spark_replication.view.health import problems
 from spark_replication.view.problem import mend_from
+from spark_replication.view.table_lags import topic_table_lag
 
 HOSTED_MAX = 1_000
 COLUMNS_MAX = 500
@@ -56,6 +59,7 @@ def topic_detail(seen: ShownState, name: str) -> TopicDetail | None:
         schema_error=schema_error,
         schema_version=told.config.schema_version,
         sizes=[_size(seen, told, row) for row in rows],
+        table=_table(seen, told, rows),
         series=seen.history.of_topic(name),
         age=seen.age,
     )
@@ -87,6 +91,33 @@ def _size(seen: ShownState, topic: TopicMetadata, row: PartitionRow) -> Partitio
         high_watermark=None if best is None else best.high_watermark,
         log_end=None if best is None else best.end,
     )
+
+
+def _table(seen: ShownState, topic: TopicMetadata, rows: Iterable[PartitionRow]) -> ShownTable | None:
+    """As leaders tell of it. A topic of which nobody does is a table if its own settings say so."""
+    found = {row.partition: _table_lag(seen, topic, row) for row in rows}
+    if not topic.config.settings.get("table", any(each is not None for each in found.values())):
+        return None
+    return ShownTable(
+        whole=topic_table_lag(found.values()),
+        partitions=[
+            PartitionTable(
+                partition=partition,
+                table_end=None if lag is None else lag.end,
+                rows_behind=None if lag is None else lag.rows,
+                ms_behind=None if lag is None else lag.ms,
+                held_back_bytes=None if lag is None else lag.held_back_bytes,
+            )
+            for partition, lag in found.items()
+        ],
+    )
+
+
+def _table_lag(seen: ShownState, topic: TopicMetadata, row: PartitionRow) -> TableLag | None:
+    if row.leader is None:
+        return None
+    told = seen.sizes.of(TopicPartition(topic.name, row.partition), topic.topic_id, row.leader)
+    return None if told is None else told.table
 
 
 def partition_sizes(seen: ShownState, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionSize]:

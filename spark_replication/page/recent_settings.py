@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from spark_replication.client.asking.told_settings import CONTROLLER
+from spark_replication.client.asking.told_settings import CONTROLLER, table_uri_of
 from spark_replication.config import TOPIC_SETTINGS
 from spark_replication.core.settings_in_force import DEFAULT
 from spark_replication.errors import ReplicationError
@@ -29,6 +29,7 @@ class RecentSettings(Remembered[SettingsOf, SettingsInForce]):
         told = {name: each for name, each in found.items() if isinstance(each, ToldSettings)}
         return SettingsInForce(
             rows=_rows(told.items(), of_topic=isinstance(asked, str)),
+            table_uri=table_uri_of(told[CONTROLLER], asked) if isinstance(asked, str) and CONTROLLER in told else None,
             of_cluster=next((each.of_cluster for each in told.values() if each.of_cluster is not None), None),
             directories={name: each.directory for name, each in told.items()},
             errors={name: str(each) for name, each in found.items() if isinstance(each, ReplicationError)},

@@ -16,7 +16,7 @@ from spark_replication.mirror.delta.aside import run_aside
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.delta_table import TableOwner
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep
+from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, TidiedFiles
 
 
 class UpkeepTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,23 +29,26 @@ class UpkeepTask(msgspec.Struct, frozen=True, kw_only=True):
     swept_age_ms: int = SWEPT_AGE_MS
 
 
-def tidied_aside(task: UpkeepTask) -> None:
+def tidied_aside(task: UpkeepTask) -> TidiedFiles:
     """Have another process do `TableUpkeep.tidy`. StorageFailed: as there, or that process has failed."""
-    run_aside("spark_replication.tables.aside", msgspec.json.encode(task), f"{task.uri} was not tidied")
+    said = run_aside("spark_replication.tables.aside", msgspec.json.encode(task), f"{task.uri} was not tidied")
+    return msgspec.json.decode(said, type=TidiedFiles)
 
 
 def main() -> int:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=UpkeepTask)
     try:
         upkeep = TableUpkeep(TableFolder(task.uri, task.store), task.owner, now_ms)
-        upkeep.tidy(task.file_bytes, swept_age_ms=task.swept_age_ms)
+        done = upkeep.tidy(task.file_bytes, swept_age_ms=task.swept_age_ms)
     except ReplicationError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
+    sys.stdout.write(msgspec.json.encode(done).decode())
     return 0
 
 
 if __name__ == "__main__":
     code = main()
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # delta-rs' threads may abort a process that ends in any other way

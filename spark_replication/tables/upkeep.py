@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -39,6 +40,13 @@ _ONCE = CommitProperties(max_commit_retries=0)
 _NOT_DATA = (f"{LOG}/", "_change_data/")
 
 
+class TidiedFiles(NamedTuple):
+    #: Small files that became part of larger ones.
+    joined: int
+    #: Files that no version has, or had for long.
+    swept: int
+
+
 class TableUpkeep:
     """One table's. Not thread-safe."""
 
@@ -47,11 +55,11 @@ class TableUpkeep:
         self._now_ms = now_ms
         self._owner = owner
 
-    def tidy(self, file_bytes: int, *, swept_age_ms: int = SWEPT_AGE_MS) -> None:
+    def tidy(self, file_bytes: int, *, swept_age_ms: int = SWEPT_AGE_MS) -> TidiedFiles:
         """All of it. StorageFailed: not all of it was done."""
-        join(self._folder, self._owner, file_bytes, self._now_ms)
+        joined = join(self._folder, self._owner, file_bytes, self._now_ms)
         self.shorten_log()
-        self.sweep(swept_age_ms)
+        return TidiedFiles(joined, len(self.sweep(swept_age_ms)))
 
     def shorten_log(self) -> None:
         """Make a checkpoint, and remove what the log has of before, as far as that is old enough."""

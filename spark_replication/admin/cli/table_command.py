@@ -25,6 +25,7 @@ from spark_replication.live.tables.agreement import differences
 from spark_replication.live.tables.table_topics import TableTopic, table_topics
 from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.model import PartitionNumber
+from spark_replication.process.threads import now_ms
 from spark_replication.tables.places import read_table_options
 from spark_replication.tables.verifying import faults_of
 from spark_replication.transport.security.security import Security, read_security
@@ -39,6 +40,7 @@ _COLUMNS = (
     "log_start",
     "log_end",
     "rows_behind",
+    "seconds_behind",
     "bytes_behind",
     "epoch",
     "trouble",
@@ -103,11 +105,12 @@ def _status_of(routes: Routes, topic: TableTopic, store: StoreOptions) -> Iterab
 def _place_of(version: TableVersion, number: PartitionNumber, told: LogTold | None) -> Sequence[Any]:
     end = version.end_of(number)
     if told is None:
-        return end, None, None, None, None, version.epoch_of(number), "no leader answers"
+        return end, None, None, None, None, None, version.epoch_of(number), "no leader answers"
     trouble = trouble_of(version, number, told)
     behind = max(0, told.high_watermark - (told.log_start if end is None else end))
+    seconds = 0.0 if told.first_ms is None or not behind else max(0, now_ms() - told.first_ms) / 1_000
     why = "" if trouble is None else trouble.value
-    return end, told.log_start, told.high_watermark, behind, told.bytes, version.epoch_of(number), why
+    return end, told.log_start, told.high_watermark, behind, seconds, told.bytes, version.epoch_of(number), why
 
 
 @table.command()

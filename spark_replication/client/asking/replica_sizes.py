@@ -16,7 +16,7 @@ from spark_replication.core.replica.copying import left_of
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import DESCRIBE_REPLICAS
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import DescribeReplicas, FollowerLag, Metadata, ReplicaSize
+from spark_replication.messages.descriptions import DescribeReplicas, FollowerLag, Metadata, ReplicaSize, TableLag
 from spark_replication.model import BrokerId, Offset, PartitionNumber, Registration, TopicPartition
 
 
@@ -63,6 +63,8 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     last_epoch: int
     #: The lag of each follower; empty if the broker does not lead.
     lags: dict[BrokerId, FollowerLag]
+    #: How far the topic's table is behind; None if the topic is no table, or the broker does not lead.
+    table: TableLag | None = None
 
 
 def replicas_of(
@@ -83,6 +85,7 @@ def replicas_of(
             log_end=size.log_end,
             last_epoch=size.last_epoch,
             lags=size.lags,
+            table=size.table,
         )
         for broker, registration in metadata.brokers.items()
         for size in replica_sizes(routes, {broker: registration}, partitions, deadline)

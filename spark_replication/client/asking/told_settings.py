@@ -12,6 +12,7 @@ from spark_replication.messages.actions import DESCRIBE_SETTINGS
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.observing import DescribeSettings, ToldSettings
 from spark_replication.model import BrokerId
+from spark_replication.tables.places import table_uri
 
 #: Which process; None for all of them.
 Process = BrokerId | Literal["controller"] | None
@@ -40,3 +41,10 @@ def told_settings(
     return found | {
         f"broker {broker}": told(address) for broker, address in brokers.items() if process in (None, broker)
     }
+
+
+def table_uri_of(told: ToldSettings, topic: str) -> str | None:
+    """Where the table of this topic lies, of which these settings are; None if it is no table."""
+    settings = {each.name: each.value for each in told.settings}
+    path = settings.get("table.path")
+    return table_uri(str(path), topic) if settings.get("table") and path else None

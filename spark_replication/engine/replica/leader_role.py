@@ -33,9 +33,9 @@ from spark_replication.errors import (
     StorageFailed,
 )
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import CopySize, FollowerLag
+from spark_replication.messages.descriptions import CopySize, FollowerLag, TableLag
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, Epoch, Offset
+from spark_replication.model import BrokerId, Epoch, Offset, TimeMs
 from spark_replication.ports import IsrStore, PreparedBatch, Records
 
 
@@ -196,6 +196,41 @@ class LeaderRole:
                 f"{own} is known to be committed to {self.part.high_watermark}, and its table ends at {end}: wait"
             )
         self.table_end = max(end, self.table_end or 0)
+
+    def table_lacks_since(self, now_ms: TimeMs) -> TimeMs | None:
+        """See ReplicaLoop.table_lacks_since."""
+        settings, first = self._own.settings, self._first_lacking
+        if not settings.table or first >= self.part.high_watermark:
+            return None
+        appended_ms = self._own.log.time_of(first)
+        return appended_ms if now_ms - appended_ms > settings.table_flush_ms else None
+
+    def table_lag(self, now_ms: TimeMs) -> TableLag | None:
+        """How far the topic's table is behind; None if the topic is no table. Cost: a look at the segments, and one
+        search in an index."""
+        own, log, high_watermark = self._own, self._own.log, self.part.high_watermark
+        if not own.settings.table:
+            return None
+        held_back = retention.held_back_bytes(
+            log.segments(), own.settings, high_watermark=high_watermark, now_ms=now_ms, table_end=self.table_end
+        )
+        # The high watermark of a new leader may be too low, so only an empty log proves that the table lacks nothing.
+        if self.table_end is None and log.log_end > log.log_start:
+            return TableLag(end=None, rows=None, ms=None, held_back_bytes=held_back)
+        rows = high_watermark - self._first_lacking
+        ms = self._lacking_ms(now_ms) if rows > 0 else 0
+        return TableLag(end=self.table_end, rows=max(0, rows), ms=ms, held_back_bytes=held_back)
+
+    def _lacking_ms(self, now_ms: TimeMs) -> int | None:
+        try:
+            return max(0, now_ms - self._own.log.time_of(self._first_lacking))
+        except StorageFailed:
+            return None
+
+    @property
+    def _first_lacking(self) -> Offset:
+        """The first offset here that the table is not known to have."""
+        return max(self._own.log.log_start, self.table_end or 0)
 
     def _retain(self, now_ms: int) -> None:
         own = self._own

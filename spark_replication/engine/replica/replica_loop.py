@@ -40,7 +40,7 @@ from spark_replication.engine.replica.own_log import OwnLog
 from spark_replication.engine.replica.waiters import Acknowledge, Progress
 from spark_replication.errors import EpochBehindLog, NotLeader, ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
-from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
+from spark_replication.messages.descriptions import FollowerLag, ReplicaSize, TableLag
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Epoch, Offset, PartitionState, ReplicaOf, Start, TimeMs, TopicPartition
 from spark_replication.ports import (
@@ -306,14 +306,12 @@ class ReplicaLoop:
     def table_lacks_since(self, now_ms: TimeMs) -> TimeMs | None:
         """When the first row was appended that the topic's table lacks, if it was to have it by now, as far as this
         leader was told; None if it lacks none, or this replica does not lead."""
-        role, settings, log = self._role, self._own.settings, self.log
-        if not isinstance(role, LeaderRole) or not settings.table:
-            return None
-        first = max(log.log_start, role.table_end or 0)
-        if first >= role.part.high_watermark:
-            return None
-        appended_ms = log.time_of(first)
-        return appended_ms if now_ms - appended_ms > settings.table_flush_ms else None
+        return self._role.table_lacks_since(now_ms) if isinstance(self._role, LeaderRole) else None
+
+    def table_lag(self, now_ms: TimeMs) -> TableLag | None:
+        """How far the topic's table is behind, as far as this leader was told; None if the topic is no table, or this
+        replica does not lead."""
+        return self._role.table_lag(now_ms) if isinstance(self._role, LeaderRole) else None
 
     def known(self, batch: PreparedBatch) -> OffsetSpan | None:
         """The place that `produce` would answer for a repeated batch."""
@@ -433,6 +431,7 @@ class ReplicaLoop:
             last_epoch=self.view.epoch_before(self.log.log_end),
             lags=self.lags(now_ms),
             copies=self._role.copies() if isinstance(self._role, LeaderRole) else {},
+            table=self.table_lag(now_ms),
             bytes=sum(segment.bytes for segment in self.log.segments()),
         )
 

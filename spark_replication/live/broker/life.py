@@ -37,7 +37,6 @@ from spark_replication.engine.broker.broker_host import (
 )
 from spark_replication.engine.broker.broker_loop import BrokerLoop
 from spark_replication.engine.broker.duties import Duty, is_needed, period_ms, ticks_per_look
-from spark_replication.engine.broker.tables_behind import TablesBehind
 from spark_replication.engine.groups.coordinators import KnownPartitions
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.changed_notes import ChangedNotes
@@ -49,6 +48,7 @@ from spark_replication.live.broker.log_upkeep import LogUpkeep, Others
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.live.broker.patience import RoundPatience
 from spark_replication.live.broker.records import Records
+from spark_replication.live.broker.table_reports import TableReports
 from spark_replication.live.guarding.broker_file import (
     LOG_FILE,
     BrokerFile,
@@ -144,8 +144,8 @@ class BrokerLife:
         self._records = Records()
         self._metrics: BrokerMetrics | None = None
         self._secret_notes = ChangedNotes("its files of secrets are", lambda: self._security.trouble, self._tell_notes)
-        self._behind = TablesBehind()
-        self._table_notes = ChangedNotes("tables are", lambda: self._behind.names, self._tell_notes)
+        self._tables = TableReports(options.directory, now_ms)
+        self._table_notes = ChangedNotes("tables are", lambda: self._tables.behind.names, self._tell_notes)
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
         self._lease_timer = Timers("lease-timer")  # alone, since nothing may delay the end of an orphan broker
@@ -193,7 +193,7 @@ class BrokerLife:
             clock_ahead_ms=clock.doubted(self._loop.clock_ahead_ms),
             put_aside=tuple(put_aside[:PUT_ASIDE_TOLD_MAX]),
             secrets=self._security.trouble,
-            tables_behind=self._behind.told,
+            tables_behind=self._tables.behind.told,
         )
 
     def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
@@ -365,6 +365,7 @@ class BrokerLife:
             self._replication,
             self._store,
             self._isr_changes,
+            tables=self._tables,
             secrets_trouble=lambda: self._security.trouble,
             now_ms=now_ms,
         )
@@ -552,10 +553,7 @@ class BrokerLife:
         self._slow_timers.start()
 
     def _look_at_tables(self) -> None:
-        try:
-            self._behind.look(self._loop.replicas.copy().values(), now_ms())
-        except StorageFailed as error:
-            log.error("%s", error)
+        self._tables.look(self._loop.replicas.copy().values())
         self._table_notes.look()
 
     def _if_needed(self, duty: Duty, perform: Callable[[], None]) -> Callable[[], None]:

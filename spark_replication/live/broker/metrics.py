@@ -19,6 +19,7 @@ from spark_replication.engine.groups.coordinator import GroupGauges
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.patience import RoundPatience
+from spark_replication.live.broker.table_reports import TableReports
 from spark_replication.live.exposition import (
     counter,
     exposition,
@@ -68,6 +69,7 @@ class BrokerMetrics:
         zookeeper: ZooKeeper,
         isr_changes: IsrChanges,
         *,
+        tables: TableReports,
         secrets_trouble: Callable[[], str],
         now_ms: Callable[[], int],
     ) -> None:
@@ -78,6 +80,7 @@ class BrokerMetrics:
         self._replication = replication
         self._zookeeper = zookeeper
         self._isr_changes = isr_changes
+        self._tables = tables
         self._secrets_trouble = secrets_trouble
         self._now_ms = now_ms
         self._last: dict[TopicPartition, ReplicaGauges] = {}
@@ -87,7 +90,7 @@ class BrokerMetrics:
         found = self._replicas()
         told = [self._own(), _of_replicas(found, len(self._loop.refused)), self._isr_written(), self._served()]
         groups = self._groups(POSITIONS_MAX if asked.per_partition else 0)
-        told.append(_of_groups(groups))
+        told += [_of_groups(groups), self._tables.metrics()]
         if asked.per_partition:
             told += [_of_each(found), _of_positions(groups)]
         return MetricsText(text=exposition(chain.from_iterable(told)))

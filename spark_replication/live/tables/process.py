@@ -21,10 +21,12 @@ from spark_replication.client.reading.reader import Reader
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.tables.table_writers import TableWriters
+from spark_replication.live.tables.writer_status import StatusFile
 from spark_replication.process.logs import OwnOutput, log_as_text
 from spark_replication.process.memory import Collecting, limit_memory
 from spark_replication.process.processes import LOG_FILE
 from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import probe
 from spark_replication.tables.places import read_table_options
 from spark_replication.transport.security.security import read_security
@@ -82,7 +84,9 @@ def main() -> int:
             Reader(arguments.bootstrap, security=security, prefer="near") as reader,
         ):
             writers = TableWriters(routes, reader, store, broker=arguments.broker_id)
-            writers.run(BrokerWatcher(arguments.broker_directory, stopped).wait)
+            status = StatusFile(arguments.directory, lambda: writers.status(now_ms()))
+            status.tell()
+            writers.run(BrokerWatcher(arguments.broker_directory, stopped).wait, status.tell)
     except ReplicationError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -23,10 +23,12 @@ from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.live.tables.table_topics import TableTopic, table_topics
-from spark_replication.live.tables.topic_writer import TopicTableWriter
+from spark_replication.live.tables.topic_writer import TopicTableWriter, WriterProgress, together
+from spark_replication.live.tables.writer_status import WriterStatus
 from spark_replication.mirror.delta.object_store import StoreOptions
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, TimeMs
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
+from spark_replication.tables.upkeep import TidiedFiles
 
 LOOK_S = 10.0
 TIDY_S = 3_600.0
@@ -61,10 +63,29 @@ class TableWriters:
         self._upkeep: dict[str, _Upkeep] = {}
         self._tidying: threading.Thread | None = None
         self._due: list[tuple[float, str]] = []
+        self._tidied = TidiedFiles(0, 0)
+        #: Of topics that are tables no longer.
+        self._gone = WriterProgress()
 
     @property
     def all(self) -> list[TopicTableWriter]:
         return list(self._writers.values())
+
+    def status(self, at_ms: TimeMs) -> WriterStatus:
+        """Cost: a look at each topic."""
+        done = together(self._gone, *(each.written for each in self._writers.values()))
+        return WriterStatus(
+            at_ms=at_ms,
+            tables=len(self._writers),
+            troubled=sum(bool(each.why_not()) for each in self._writers.values()),
+            commits=done.commits,
+            rows=done.rows,
+            refused=done.refused,
+            joined_files=self._tidied.joined,
+            swept_files=self._tidied.swept,
+            committed_ms=done.committed_ms,
+            failed_ms=done.failed_ms,
+        )
 
     def run(self, wait: Wait, progress: Callable[[], None] = lambda: None) -> None:
         """Write until `wait` says that it is enough. What cannot be done is logged, and tried again."""
@@ -83,6 +104,7 @@ class TableWriters:
             now_s = time.monotonic()
             while self._due and self._due[0][0] <= now_s:  # one turn each: some may always have more to do
                 self._turn(heapq.heappop(self._due)[1])
+                progress()
             progress()
         self.close()
 
@@ -113,7 +135,9 @@ class TableWriters:
         """Ask which topics are tables."""
         found = {each.metadata.topic_id: each for each in table_topics(self._routes, self._topics)}
         for topic_id in self._writers.keys() - found.keys():
-            self._writers.pop(topic_id).close()
+            gone = self._writers.pop(topic_id)
+            gone.close()
+            self._gone = together(self._gone, gone.written)
             self._upkeep.pop(topic_id)
         for topic_id, topic in found.items():
             try:
@@ -149,8 +173,16 @@ class TableWriters:
         if is_busy or (commits < due.commits and now_s < due.at_s):
             return
         self._upkeep[topic_id] = due._replace(commits=commits + TIDY_COMMITS, at_s=now_s + TIDY_S)
-        self._tidying = threading.Thread(target=_tidied, args=(due.task,), name="tidies-table", daemon=True)
+        self._tidying = threading.Thread(target=self._tidy_aside, args=(due.task,), name="tidies-table", daemon=True)
         self._tidying.start()
+
+    def _tidy_aside(self, task: UpkeepTask) -> None:
+        try:
+            done = tidied_aside(task)
+        except ReplicationError as error:
+            log.warning("%s", error)
+        else:
+            self._tidied = TidiedFiles(self._tidied.joined + done.joined, self._tidied.swept + done.swept)
 
     def close(self) -> None:
         for writer in self.all:
@@ -164,10 +196,3 @@ class _Upkeep(NamedTuple):
     #: Of this writer, since it began.
     commits: int
     at_s: float
-
-
-def _tidied(task: UpkeepTask) -> None:
-    try:
-        tidied_aside(task)
-    except ReplicationError as error:
-        log.warning("%s", error)

@@ -36,7 +36,7 @@ from spark_replication.messages.actions import OPEN_TABLE, TABLE_ENDS
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.messages.tables import OpenTable, TellTableEnds, ToldTableEnd
-from spark_replication.model import BrokerId, Epoch, Offset, PartitionNumber, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Offset, PartitionNumber, TimeMs, TopicPartition
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.format.batches import topic_schema
 from spark_replication.tables.delta_table import DeltaTopicTable
@@ -53,8 +53,22 @@ class WriterProgress(NamedTuple):
     commits: int = 0
     rows: int = 0
     refused: int = 0
+    #: When the last commit was made, and when a step was last not done. None: never.
+    committed_ms: TimeMs | None = None
+    failed_ms: TimeMs | None = None
     #: Why the last step was not done; empty if it was.
     trouble: str = ""
+
+
+def together(*progress: WriterProgress) -> WriterProgress:
+    """What writers have done in all; without their troubles."""
+    return WriterProgress(
+        commits=sum(each.commits for each in progress),
+        rows=sum(each.rows for each in progress),
+        refused=sum(each.refused for each in progress),
+        committed_ms=max((each.committed_ms for each in progress if each.committed_ms is not None), default=None),
+        failed_ms=max((each.failed_ms for each in progress if each.failed_ms is not None), default=None),
+    )
 
 
 class TopicTableWriter:
@@ -120,7 +134,7 @@ class TopicTableWriter:
                 self.written = self.written._replace(trouble="")
             except ReplicationError as error:
                 log.warning("the table of %s: %s", self._topic.name, error)
-                self.written = self.written._replace(trouble=str(error))
+                self.written = self.written._replace(trouble=str(error), failed_ms=now_ms())
                 self._drop()
                 self._doing = self._writing.failed()
         return 0.0
@@ -237,7 +251,9 @@ class TopicTableWriter:
             self.written = self.written._replace(refused=self.written.refused + 1)
             return self._writing.changed()
         rows = sum(each.end - each.start for each in doing.added)
-        self.written = self.written._replace(commits=self.written.commits + 1, rows=self.written.rows + rows)
+        self.written = self.written._replace(
+            commits=self.written.commits + 1, rows=self.written.rows + rows, committed_ms=now_ms()
+        )
         return self._writing.committed(version)
 
     def _drop(self) -> None:

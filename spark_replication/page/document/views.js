@@ -162,16 +162,36 @@ function topicsView() {
   return view('Topics', heading('Topics'), { element: box, update: () => list.update() });
 }
 
+// Of a topic that is a table. place: where it lies; what nobody knows is said to be so.
+function tableCard(table, place) {
+  const { whole } = table;
+  const known = (value, written) => value === null ? h('span', { class: 'warning' }, 'not known') : written(value);
+  return card('Table', facts(
+    ['Where', place],
+    [capital(TABLE_WORDS.rows_behind), known(whole.rows_behind, exactly)],
+    [capital(TABLE_WORDS.seconds_behind), known(whole.ms_behind, exactSeconds)],
+    [capital(TABLE_WORDS.held_back_bytes), known(whole.held_back_bytes, bytes), whole.held_back_bytes > 0 && ', which logs keep until the table has it'],
+    whole.not_known > 0 && ['Not known', `where the table ends, of ${count(whole.not_known, 'partition')}: no writer has told the leader yet, or there is none that answers`]));
+}
+
 function topicView(name) {
   const page = { at: 0 };
+  const told = new Detail(`/api/settings?topic=${encodeURIComponent(name)}`, () => detail.parts.forEach((each) => each.update()));
+  const place = () => told.found?.table_uri ? h('code', {}, told.found.table_uri) : UNKNOWN;
   const detail = detailParts(`/api/topics/${encodeURIComponent(name)}`, (found) => {
     const rows = [...(state.partitions.get(name)?.values() ?? [])].map((row) => ({ topic: name, row })), sizes = new Map(found.sizes.map((each) => [each[0], each]));
     const offsets = (row) => sizes.get(row.partition)?.slice(4) ?? [];
+    const ends = new Map((found.table?.partitions ?? []).map((each) => [each[0], each]));
+    const ofTable = found.table ? [
+      [capital(TABLE_WORDS.table_end), ({ row }) => exactly(ends.get(row.partition)?.[1]), 'number wide'],
+      [capital(TABLE_WORDS.rows_behind), ({ row }) => exactly(ends.get(row.partition)?.[2]), 'number'],
+    ] : [];
     const extra = [
       ['Records', ({ row }) => exactly(recordsIn(offsets(row)[0], offsets(row)[2])), 'number'],
       ['Log start', ({ row }) => exactly(offsets(row)[0]), 'number wide'],
       ['High watermark', ({ row }) => exactly(offsets(row)[1]), 'number wide'],
       ['Log end', ({ row }) => exactly(offsets(row)[2]), 'number wide'],
+      ...ofTable,
       ['Size', ({ row }) => bytes(sizes.get(row.partition)?.[1]), 'number'],
       ['Written', ({ row }) => byteRate(sizes.get(row.partition)?.[2]), 'number'],
       ['Lag', ({ row }) => amount(sizes.get(row.partition)?.[3]), 'number'],
@@ -179,13 +199,13 @@ function topicView(name) {
     const list = part(() => page.at, () => table(count(rows.length, 'partition'), [...partitionColumns(false), ...extra], rows, page, () => list.update()));
     list.update();
     return [
-      unknownSizes(found.age), card(null, charts(found.series)), card('Partitions', list.element),
+      unknownSizes(found.age), card(null, charts(found.series)), found.table && tableCard(found.table, place()), card('Partitions', list.element),
       h('div', { class: 'columns' },
         card('Settings of its own', Object.keys(found.settings).length ? facts(...Object.entries(found.settings).map(([setting, value]) => [setting, h('code', {}, String(value))])) : h('p', { class: 'faint' }, 'none'), facts(['id', h('code', {}, found.topic_id)])),
         card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
     ];
-  });
-  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, groupsOfTopic(name), settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+  }, (found) => [found, state.version, told.found?.table_uri]);
+  return view(name, heading('Topic ', name), linkLine(recordsPath(name), 'Records'), detail, { parts: [], stop: () => told.stop() }, groupsOfTopic(name), settingParts(`topic=${encodeURIComponent(name)}`, 'Settings that hold for it'), eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
 }
 
 function partitionView(topic, number) {

@@ -15,6 +15,13 @@ const GROUP_STATES = {
   empty: 'it has no members',
   spark_query: 'a Spark query, which reports how far it is, and has no members',
 };
+// How far a topic's table is behind: the words of view.table_lags.
+const TABLE_WORDS = {
+  table_end: 'table end',
+  rows_behind: 'rows behind',
+  seconds_behind: 'seconds behind',
+  held_back_bytes: 'held back',
+};
 // What a partition without a leader waits for.
 const WAITS = {
   fenced_elr: 'a dead broker that has every acknowledged record',
@@ -54,6 +61,8 @@ const amount = (number) => number === null || number === undefined ? UNKNOWN : s
 // An offset, or a number of records, in full.
 const exactly = (number) => number === null || number === undefined ? UNKNOWN : number.toLocaleString('en');
 const recordsIn = (start, end) => start === null || start === undefined || end === null || end === undefined ? null : end - start;
+const exactSeconds = (milliseconds) => milliseconds === null || milliseconds === undefined ? UNKNOWN : exactly(Math.round(milliseconds / 1000));
+const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 const recordRate = (number) => number === null || number === undefined ? UNKNOWN : `${amount(number)}/s`;
 
 function duration(milliseconds) {

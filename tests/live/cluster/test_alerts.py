@@ -108,8 +108,13 @@ def test_what_alerts_and_dashboard_name_is_told(watch: Watch) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     shown = {metric for panel in panels for target in panel["targets"] for metric in METRIC.findall(target["expr"])}
     alerting = {metric for rule in rules() for metric in rule.metrics}
-    # Of refusals, and of groups, there is no series before the first.
-    later = {"spark_replication_refused_requests_total", "spark_replication_group_lag_seconds"}
+    # Of refusals, groups and tables there is no series before the first.
+    later = {
+        "spark_replication_refused_requests_total",
+        "spark_replication_group_lag_seconds",
+        "spark_replication_table_seconds_behind",
+        "spark_replication_table_held_back_bytes",
+    }
     assert shown | alerting <= told.names | later
     assert {frozenset(rule.annotations) for rule in rules()} == {frozenset({"summary", "description", "command"})}
     assert [sample.value for sample in told.named("spark_replication_active_controller")] == [1]

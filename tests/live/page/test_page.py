@@ -25,6 +25,7 @@ from tests.live.page.chromium import Tab
 from tests.live.page.conftest import WIDTHS, photograph, says, show
 from tests.live.page.processor_waits import ProcessorWaits
 from tests.live.spark.waiting import children
+from tests.live.tables.written import write as write_table
 from tests.unit.page.viewer import Viewer
 from tests.unit.transport.test_security import SECRET, token_settings
 from tests.waiting import eventually
@@ -270,6 +271,28 @@ def test_a_cluster_without_a_driver_has_a_page_by_a_command(cluster: sr.LocalClu
         assert Viewer(url).view()["health"]["verdict"] in ("healthy", "degraded")
         process.terminate()
         assert process.wait(30) == 0
+
+
+def test_a_topic_that_is_a_table(tmp_path: Path, tab: Tab, pictures: Path) -> None:
+    """As both its partitions are led by who was never told where the table ends, and once somebody has written it."""
+    settings = {**CONFIG, "table.writer.enabled": False, "min.insync.replicas": 1}
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config=settings) as cluster:
+        cluster.admin.create_topic("orders", SCHEMA, partitions=2, replication_factor=1, config={"table": True})
+        cluster.admin.create_topic("plain", SCHEMA, partitions=1, replication_factor=1)
+        cluster.wait_healthy()
+        write(cluster, range(2))
+        assert cluster.page is not None
+        where = f"{cluster.directory}/tables/orders"
+        photograph(tab, f"{cluster.page}#/topics/orders", pictures, "table-not-known", where)
+        says(tab, "where the table ends, of 2 partitions")
+        write_table(cluster, "orders")
+        says(tab, "Rows behind\n0")
+        write(cluster, range(1))
+        says(tab, "Rows behind\n500")
+        photograph(tab, f"{cluster.page}#/topics/orders", pictures, "table-behind", where)
+        assert "where the table ends" not in tab.text()
+        show(tab, f"{cluster.page}#/topics/plain", "amount")
+        assert "rows behind" not in tab.text().lower()
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ STATUS = {
     "log_start",
     "log_end",
     "rows_behind",
+    "seconds_behind",
     "bytes_behind",
     "epoch",
     "trouble",
@@ -61,6 +62,7 @@ def test_how_far_a_table_is_is_seen_and_written_by_hand(cluster: sr.LocalCluster
     told = [(each["partition"], each["table_end"], each["log_end"], each["rows_behind"]) for each in before]
     assert told == [(0, None, 30, 30), (1, None, 0, 0)]
     assert before[0]["bytes_behind"] > 0
+    assert [0 < each["seconds_behind"] < WRITES_S for each in before] == [True, False]
     assert (before[0]["epoch"], before[0]["trouble"]) == (-1, "")
 
     assert "30 rows in 1 commits to 1 tables" in shell.run("table", "write", "--once", topic).stderr

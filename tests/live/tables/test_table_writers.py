@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from deltalake import DeltaTable
+from msgspec.structs import replace
 
 import spark_replication as sr
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.errors import InvalidRequest, InvalidSchema, StorageFailed, UnknownTopicOrPartition
 from spark_replication.live.tables import table_writers
-from spark_replication.live.tables.table_topics import TableTopic
+from spark_replication.live.tables.agreement import PARTS, differences
+from spark_replication.live.tables.table_topics import TableTopic, table_topics
 from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.delta_table import DeltaTopicTable
+from spark_replication.tables.upkeep import TidiedFiles
+from spark_replication.tables.verifying import TableFault
 from tests.live.tables.written import SCHEMA, produce, rows, stored, write
 from tests.waiting import eventually
 
@@ -26,6 +31,7 @@ pytestmark = [pytest.mark.live, pytest.mark.trust, pytest.mark.timeout(180)]
 
 CONFIG = {"page.enabled": False, "min.insync.replicas": 1, "table.writer.enabled": False}
 TABLE = {"table": True}
+NOW_MS = 1 << 41
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +97,13 @@ def test_a_topic_that_goes_is_written_no_more_and_one_that_comes_is(
     produce(cluster, 0, 10, topic=topic)
     writers.run(at_most(2))
     assert [each.written.rows for each in writers.all] == [10], "and is written, although the other was due, too"
+    written = writers.status(NOW_MS)
+    assert (written.tables, written.troubled, written.commits, written.rows, written.refused) == (1, 0, 1, 10, 0)
+    assert (written.at_ms, written.failed_ms) == (NOW_MS, None)
+    assert written.committed_ms is not None
     cluster.admin.configure(topic, {"table": False})
     eventually(lambda: looked(writers) == [], "brokers know that it is none")
+    assert writers.status(NOW_MS) == replace(written, tables=0), "what was done is done"
     cluster.admin.configure(topic, TABLE)
     eventually(lambda: looked(writers) == [topic], "brokers know that it is one")
 
@@ -200,9 +211,10 @@ def tidied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which tables were tidied."""
     found = list[str]()
 
-    def noted(task: UpkeepTask) -> None:
+    def noted(task: UpkeepTask) -> TidiedFiles:
         tidied_aside(task)
         found.append(task.uri.rpartition("/")[2])
+        return TidiedFiles(16, 3)
 
     monkeypatch.setattr(table_writers, "tidied_aside", noted)
     return found
@@ -239,8 +251,10 @@ def test_a_table_is_tidied_once_it_has_been_long(
     writers_of(topic).run(at_most(2))
     assert tidied == []
     monkeypatch.setattr(table_writers, "TIDY_S", 0.0)
-    writers_of(topic).run(at_most(2))
-    eventually(lambda: tidied, "it is tidied")
+    writers = writers_of(topic)
+    writers.run(at_most(2))
+    eventually(lambda: writers.status(NOW_MS).joined_files == 16 * len(tidied) > 0, "it is tidied, and told")
+    assert writers.status(NOW_MS).swept_files == 3 * len(tidied)
     assert is_tidied(cluster, topic)
 
 
@@ -276,3 +290,61 @@ def test_rows_are_written_while_a_table_is_tidied_and_one_is_at_a_time(
         return len(begun) == 2
 
     eventually(has_gone_on, "what fell due meanwhile is done")
+
+
+def test_a_table_that_is_not_tidied_is_written_on(
+    cluster: sr.LocalCluster,
+    topic: str,
+    writers_of: Callable[..., TableWriters],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(table_writers, "TIDY_S", 0.0)
+    produce(cluster, 0, 10, topic=topic)
+    write(cluster, topic)
+    for version in range(1, 9):  # where checkpoints would be
+        (cluster.directory / "tables" / topic / "_delta_log" / f"{version:020}.checkpoint.parquet").mkdir()
+    writers = writers_of(topic)
+    produce(cluster, 10, 10, topic=topic)
+    with caplog.at_level(logging.WARNING):
+        writers.run(at_most(3))
+        eventually(lambda: f"{topic} was not tidied" in caplog.text, "it is told")
+    assert writers.all[0].written.rows == 10
+    assert writers.status(NOW_MS).joined_files == 0
+
+
+# Comparing
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        (lambda table: None, []),
+        (lambda table: table.update({"number": "number + 1"}, predicate="_offset = 12"), [(10, 20)]),
+        (lambda table: table.update({"text": "NULL"}, predicate="_offset = 29"), [(20, 30)]),
+        (lambda table: table.update({"_leader_epoch": "7"}, predicate="_offset = 0"), [(0, 10)]),
+        (lambda table: table.update({"_offset": "1000"}, predicate="_offset = 15"), [(10, 20)]),
+        (lambda table: table.update({"_offset": "15"}, predicate="_offset = 25"), [(10, 20), (20, 30)]),
+        (lambda table: table.delete("_offset = 5"), [(0, 10)]),
+        (lambda table: table.delete("_offset >= 10 AND _offset < 20"), [(10, 20)]),
+        (lambda table: table.delete("true"), [(0, 10), (10, 20), (20, 30)]),
+    ],
+    ids=["nothing", "value", "null", "epoch", "offset", "double", "missing", "batch", "all"],
+)
+def test_a_table_that_is_not_the_log_is_found(
+    cluster: sr.LocalCluster,
+    topic: str,
+    planted: Callable[[DeltaTable], None],
+    found: list[tuple[int, int]],
+) -> None:
+    for first in (0, 10, 20):  # each is a batch of its own
+        produce(cluster, first, 10, topic=topic)
+    write(cluster, topic)
+    planted(DeltaTable(str(cluster.directory / "tables" / topic)))
+    with closing(Routes(cluster.bootstrap)) as routes, Reader(cluster.bootstrap) as reader:
+        (told,) = table_topics(routes, [topic])
+        last = told.table(PATIENCE).last()
+        assert last is not None
+        faults = [*differences(told, reader, *last)]
+    assert faults == [TableFault(partition=0, what=PARTS, start=start, end=end) for start, end in found]
+    assert [number for (number,) in stored(cluster.directory, "_partition", topic=topic) if number] == []

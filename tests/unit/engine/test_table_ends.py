@@ -10,8 +10,9 @@ from spark_replication.engine.broker import tables_behind
 from spark_replication.engine.broker.table_ends import take_table_ends
 from spark_replication.engine.broker.tables_behind import TablesBehind
 from spark_replication.engine.replica.partition import Partition
-from spark_replication.errors import UnknownTopicOrPartition
+from spark_replication.errors import StorageFailed, UnknownTopicOrPartition
 from spark_replication.messages.commands import TableBehind
+from spark_replication.messages.descriptions import TableLag
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.tables import TellTableEnds, ToldTableEnd
 from spark_replication.model import TopicPartition
@@ -87,6 +88,67 @@ def test_a_later_epoch_begins_without_a_word() -> None:
     assert story.loop.table_end is None
 
 
+def test_how_far_a_table_is_behind_is_what_its_leader_has_and_was_not_told_of() -> None:
+    story = led(retention_bytes=-1)
+    tell(story, 6)
+    story.log.records[6] = replace(story.log.records[6], timestamp_ms=5)
+    assert story.loop.table_lag(12) == TableLag(end=6, rows=3, ms=7, held_back_bytes=0)
+    assert story.loop.table_lag(4) == TableLag(end=6, rows=3, ms=0, held_back_bytes=0), "a clock went back"
+    tell(story, 9)
+    assert story.loop.table_lag(12) == TableLag(end=9, rows=0, ms=0, held_back_bytes=0)
+
+
+def test_what_retention_would_remove_is_held_back_until_the_table_has_it() -> None:
+    story = led()
+    size = {segment.base: segment.bytes for segment in story.log.segments()}
+    assert size.keys() == {0, 2, 4, 6, 8}
+
+    def held() -> int:
+        lag = story.loop.table_lag(10)
+        assert lag is not None
+        return lag.held_back_bytes
+
+    assert held() == sum(size[base] for base in (0, 2, 4, 6))
+    tell(story, 4)
+    assert held() == size[4] + size[6]
+    tell(story, 8)
+    assert held() == 0
+
+
+def test_the_end_of_a_table_is_not_known_after_an_election_and_is_not_0() -> None:
+    story = led()
+    tell(story, 9)
+    story.told(replace(LED, leader_epoch=EPOCH + 1), 8, me=Me(1, 0, 0))
+    lag = story.loop.table_lag(10)
+    assert lag is not None
+    assert (lag.end, lag.rows, lag.ms) == (None, None, None)
+    fresh = Story(table=True).told()
+    assert fresh.loop.table_lag(10) == TableLag(end=None, rows=0, ms=0, held_back_bytes=0), "it has had no record"
+    fresh.produce()
+    assert fresh.leading.high_watermark == 0
+    lag = fresh.loop.table_lag(10)
+    assert lag is not None
+    assert lag.rows is None, "what is committed is not known either"
+
+
+def test_a_disk_that_does_not_say_how_old_a_row_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = led(retention_bytes=-1)
+    tell(story, 6)
+
+    def refused(_offset: int) -> int:
+        raise StorageFailed("the disk refuses to read")
+
+    monkeypatch.setattr(story.log, "time_of", refused)
+    assert story.loop.table_lag(10) == TableLag(end=6, rows=3, ms=None, held_back_bytes=0)
+
+
+def test_nobody_tells_of_the_table_of_a_topic_that_is_none_nor_does_a_follower() -> None:
+    assert led(table=False).loop.table_lag(10) is None
+    assert led(table=False).loop.size(10).table is None
+    assert follower().loop.table_lag(10) is None
+    assert led().loop.size(10).table == led().loop.table_lag(10) is not None
+
+
 FLUSH_MS = 1_000
 GRACE_MS = tables_behind.GRACE_MS
 
@@ -129,3 +191,31 @@ def test_partitions_of_one_topic_are_told_together_and_groups_not_at_all() -> No
     for now_ms in (2 * FLUSH_MS, 2 * FLUSH_MS + GRACE_MS):
         behind.look([alone(first.loop), alone(second.loop), groups], now_ms)
     assert behind.told == (TableBehind(topic="foo", partitions=2, since_ms=0),)
+
+
+def test_how_far_tables_are_behind_is_told_at_once_of_what_is_led_and_is_a_table() -> None:
+    behind, story = TablesBehind(), led(table_flush_ms=FLUSH_MS)
+    groups = alone(led().loop)
+    groups.topic_partition = TopicPartition(GROUPS_TOPIC, 0)
+    behind.look([alone(story.loop), alone(led(table=False).loop), alone(follower().loop), groups], 0)
+    assert behind.lags == {"foo": [story.loop.table_lag(0)]}
+    assert behind.told == ()
+    behind.look([], 0)
+    assert behind.lags == {}
+
+
+def test_a_disk_that_does_not_answer_keeps_no_other_partition_from_being_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, well, behind = led(table_flush_ms=FLUSH_MS), led(table_flush_ms=FLUSH_MS), TablesBehind()
+    tell(broken, 6)
+
+    def refused(_offset: int) -> int:
+        raise StorageFailed("the disk refuses to read")
+
+    monkeypatch.setattr(broken.log, "time_of", refused)
+    for now_ms in (2 * FLUSH_MS, 2 * FLUSH_MS + GRACE_MS):
+        with pytest.raises(StorageFailed):
+            behind.look([alone(broken.loop), alone(well.loop)], now_ms)
+    assert [(each.topic, each.partitions) for each in behind.told] == [("foo", 1)]
+    assert [(each.rows, each.ms) for each in behind.lags["foo"]] == [(3, None), (None, None)]

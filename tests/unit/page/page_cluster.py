@@ -13,7 +13,7 @@ from spark_replication.client.asking.told_settings import Process
 from spark_replication.client.reading.reader import Reader
 from spark_replication.core.controller.describing import described
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
-from spark_replication.messages.descriptions import Metadata, ReplicaSize
+from spark_replication.messages.descriptions import Metadata, ReplicaSize, TableLag
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.messages.observing import ToldSettings
 from spark_replication.messages.requests import ToldAcls
@@ -56,6 +56,7 @@ def size(
     log_start: int = 0,
     high_watermark: int = 0,
     log_end: int = 0,
+    table: TableLag | None = None,
 ) -> ReplicaSize:
     return ReplicaSize(
         topic=name,
@@ -66,6 +67,7 @@ def size(
         log_start=log_start,
         high_watermark=high_watermark,
         log_end=log_end,
+        table=table,
     )
 
 

@@ -11,6 +11,7 @@ from spark_replication.client.asking.groups import GroupState
 from spark_replication.core.law.election import Reason
 from spark_replication.model import How
 from spark_replication.page.document import FOLDER
+from spark_replication.view import table_lags
 from spark_replication.view.conditions import WORDS
 from spark_replication.view.groups import STATES
 
@@ -22,6 +23,10 @@ def test_conditions_are_called_as_everywhere_and_in_that_order() -> None:
 def test_states_of_groups_are_called_as_everywhere() -> None:
     assert words_of("GROUP_STATES") == STATES
     assert sorted(STATES) == sorted(get_args(GroupState))
+
+
+def test_what_is_shown_of_tables_is_called_as_everywhere() -> None:
+    assert words_of("TABLE_WORDS") == table_lags.WORDS
 
 
 @pytest.mark.parametrize(("table", "names"), [("WAITS", get_args(Reason)), ("CHOSEN", get_args(How))])

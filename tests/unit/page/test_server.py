@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,9 @@ from msgspec.structs import replace
 
 from spark_replication.client.asking.admin import _schema_text
 from spark_replication.errors import InvalidConfig, StartFailed
+from spark_replication.messages.descriptions import TableLag
 from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.model import Scalar
 from spark_replication.page import app, history, looking, server
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security.security import NO_SECURITY
@@ -164,6 +168,53 @@ def test_a_partition_tells_the_offsets_of_its_leader_and_of_each_replica(viewer:
         (None, None, None),
     ]
     assert viewer.ask("/api/topics/foo").json["sizes"][0] == [0, 70, None, 0, 5, 19, 20]
+
+
+# Topics that are tables
+
+LAG = TableLag(end=12, rows=7, ms=4_000, held_back_bytes=30)
+NOT_KNOWN = TableLag(end=None, rows=None, ms=None, held_back_bytes=9)
+
+
+def table_of(viewer: Viewer, is_there: Callable[[Any], object] = lambda table: table) -> Any:
+    """Once the size of foo-1 is known."""
+    found = viewer.eventually("/api/topics/foo", lambda told: told["sizes"][1][1] and is_there(told["table"]))
+    return found["table"]
+
+
+def test_a_topic_tells_how_far_its_table_is_behind(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.sizes = {
+        # A follower, and whoever led before, say nothing of a table.
+        "127.0.0.1:1": (size("foo", 0, 70, leads=True, table=LAG), size("foo", 1, 9, leads=True, table=LAG)),
+        "127.0.0.1:2": (size("foo", 1, 70, leads=True, table=NOT_KNOWN),),
+    }
+    assert table_of(viewer) == {
+        "whole": {"not_known": 1, "rows_behind": None, "ms_behind": None, "held_back_bytes": 39},
+        "partitions": [[0, 12, 7, 4_000, 30], [1, None, None, None, 9]],
+    }
+    whole = TableLag(end=3, rows=0, ms=0, held_back_bytes=0)
+    cluster.sizes["127.0.0.1:2"] = (size("foo", 1, 70, leads=True, table=whole),)
+    found = table_of(viewer, lambda table: table["whole"]["not_known"] == 0)
+    assert found["whole"] == {"not_known": 0, "rows_behind": 7, "ms_behind": 4_000, "held_back_bytes": 30}
+
+
+def test_a_table_of_which_no_leader_tells_is_not_known(viewer: Viewer, cluster: PageCluster) -> None:
+    bar, foo = WELL.topics
+    cluster.told = replace(WELL, topics=(bar, replace(foo, config=replace(foo.config, settings={"table": True}))))
+    cluster.sizes = {"127.0.0.1:1": GONE, "127.0.0.1:2": GONE, "127.0.0.1:3": (size("foo", 1, 1),)}
+    assert table_of(viewer) == {
+        "whole": {"not_known": 2, "rows_behind": None, "ms_behind": None, "held_back_bytes": None},
+        "partitions": [[0, None, None, None, None], [1, None, None, None, None]],
+    }
+
+
+@pytest.mark.parametrize("settings", [{}, {"table": False}])
+def test_a_topic_that_is_no_table_shows_none(viewer: Viewer, cluster: PageCluster, settings: dict[str, Scalar]) -> None:
+    bar, foo = WELL.topics
+    cluster.told = replace(WELL, topics=(bar, replace(foo, config=replace(foo.config, settings=settings))))
+    late = LAG if settings else None  # its leader has not heard yet that it is a table no longer
+    cluster.sizes = {"127.0.0.1:2": (size("foo", 1, 70, leads=True, table=late),)}
+    assert table_of(viewer, lambda table: True) is None
 
 
 def test_a_topic_with_its_schema_and_settings(viewer: Viewer, cluster: PageCluster) -> None:

@@ -48,6 +48,29 @@ def test_of_a_topic_the_controller_tells_what_topics_can_have(viewer: Viewer, cl
     assert cluster.asked_settings == [("controller", "foo")]
 
 
+@pytest.mark.parametrize(
+    ("settings", "uri"),
+    [
+        ([("table", True, "topic"), ("table.path", "/data/tables/", "default")], "/data/tables/foo"),
+        ([("table", True, "topic"), ("table.path", "s3://bucket/x", "file")], "s3://bucket/x/foo"),
+        ([("table", False, "topic"), ("table.path", "/data/tables", "default")], None),
+        ([("table", True, "topic"), ("table.path", "", "default")], None),  # nobody says where
+        ([], None),
+    ],
+)
+def test_of_a_topic_that_is_a_table_the_controller_tells_where_that_lies(
+    viewer: Viewer, cluster: PageCluster, settings: list[tuple[str, Scalar, str]], uri: str | None
+) -> None:
+    cluster.told_settings = {"controller": told(*settings)}
+    assert viewer.ask("/api/settings?topic=foo").json["table_uri"] == uri
+    assert viewer.ask("/api/settings").json["table_uri"] is None
+
+
+def test_where_a_table_lies_is_not_known_without_a_controller(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told_settings = {"controller": GONE}
+    assert viewer.ask("/api/settings?topic=foo").json["table_uri"] is None
+
+
 def test_of_a_broker_it_alone_is_asked_and_says_where_its_logs_are(viewer: Viewer, cluster: PageCluster) -> None:
     cluster.told_settings = {"broker 2": told(DEFAULT)}
     found = viewer.ask("/api/settings?broker=2").json

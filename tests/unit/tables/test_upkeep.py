@@ -106,6 +106,16 @@ def test_orphans_are_swept_and_nothing_else(table: DeltaTopicTable, *, checkpoin
     assert table.load().number == before, "without orphans it leaves the table alone"
 
 
+def test_it_says_how_many_files_it_has_joined_and_removed(table: DeltaTopicTable) -> None:
+    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+    for start in range(JOINED_MIN):
+        commit(table, TOPIC, rows(0, start, start + 1))
+    orphan = uploads(table, [numbers(rows(0, 90, 91), TOPIC)])[0].path
+    made_older(Path(table.folder.uri) / orphan, SWEPT_AGE_MS + 1_000)
+    assert upkeep(table).tidy(FILE_BYTES) == (JOINED_MIN, 1)
+    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "the log is cut"])
 def test_what_was_joined_is_swept_once_earlier_versions_are_over(table: DeltaTopicTable, *, cut: bool) -> None:
     for start in range(3):
@@ -197,7 +207,7 @@ def test_another_process_does_all_of_it(table: DeltaTopicTable) -> None:
     orphan = uploads(table, [numbers(rows(0, 99, 100), TOPIC)])[0].path
     opened(table).alter.set_table_properties({RETENTION_OF_DATA: as_interval(timedelta())})
     task = UpkeepTask(uri=table.folder.uri, owner=OWNER, store={}, file_bytes=FILE_BYTES, swept_age_ms=0)
-    tidied_aside(task)
+    assert tidied_aside(task) == (JOINED_MIN, JOINED_MIN + 1), "what was joined, and the orphan"
     assert len(files_of(table)) == 1
     assert data_files(table.folder.uri) == {*files_of(table)}
     assert orphan not in data_files(table.folder.uri)

@@ -15,6 +15,7 @@ from spark_replication.engine.groups.coordinator import GroupGauges
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.broker.lease import BrokerLease
 from spark_replication.live.broker.metrics import GROUPS_MAX, POSITIONS_MAX, BrokerMetrics
+from spark_replication.live.broker.table_reports import TableReports
 from spark_replication.messages.observing import GetMetrics
 from spark_replication.model import ControllerInfo, TopicPartition
 from spark_replication.ports import DamagedBatch
@@ -51,6 +52,7 @@ class Broker(FlightBroker):
         self.others = Brokers(directory / "others")
         self.replication = replication = self.others.start(9).replication
         self.loop = self._loop
+        self.tables = TableReports(directory, lambda: self.now_ms)
         self._metrics = BrokerMetrics(
             self._loop,
             self.lease,
@@ -58,6 +60,7 @@ class Broker(FlightBroker):
             replication,
             self.zookeeper,
             IsrChanges(),
+            tables=self.tables,
             secrets_trouble=lambda: self.secrets_trouble,
             now_ms=lambda: self.now_ms,
         )
