@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import shutil
@@ -14,9 +15,13 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.core.tables.restoring import FoundTable
-from spark_replication.errors import WrongCluster
+from spark_replication.core.tables.restoring import FoundTable, TopicOutline, outline_of
+from spark_replication.errors import ReplicationError, WrongCluster
 from spark_replication.mirror.delta.object_store import PATIENCE
+from spark_replication.model import TopicConfig
+from spark_replication.process.threads import now_ms
+from spark_replication.storage.format.batches import schema_to_bytes
+from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.found import found_tables
 from spark_replication.tables.opening import TablesPlace
 from spark_replication.tables.parquet_files import StoredRows
@@ -164,3 +169,70 @@ def woken_writer(tables: Path, table: FoundTable) -> Any:
     added = table_stories.rows(0, 120, 130, epoch=version.epoch_of(0))
     files = table_stories.uploads(old, [StoredRows(0, 120, 0, added.last_epoch, rows(666, 10))])
     return lambda: old.commit(version, [added], files)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[sr.LocalCluster]:
+    """A cluster with one broker; tables of others come to where its own are."""
+    config = {**CONFIG, "default.replication.factor": 1}
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path, config=config) as cluster:
+        yield cluster
+
+
+def left_by_another(directory: Path, topic: str, *, is_outlined: bool = True) -> TopicOutline:
+    """A table of a cluster that is gone: 30 rows in partition 0 of 2, at leader epoch 3."""
+    config = TopicConfig(schema=base64.b64encode(schema_to_bytes(SCHEMA)).decode())
+    outline = outline_of(config, 2)
+    owner = TableOwner(cluster_id="gone", topic=topic, topic_id="00000001-00000000")
+    uri = str(directory / "tables" / topic)
+    table = DeltaTopicTable(uri, owner, SCHEMA, now_ms=now_ms, outline=outline if is_outlined else None)
+    files = table_stories.uploads(table, [StoredRows(0, 0, 0, 3, rows(0, 30))])
+    table.commit(table.load(), [table_stories.rows(0, 0, 30, epoch=3)], files)
+    return outline
+
+
+def test_a_restore_that_is_cut_off_is_completed_by_the_same_command(alone: sr.LocalCluster, tmp_path: Path) -> None:
+    shell, taking = Shell(alone.bootstrap), ("table", "restore", "orders", "--take-over", "gone")
+    left_by_another(tmp_path, "orders")
+    (table,) = found_tables(str(tmp_path / "tables"), PATIENCE, ["orders"])
+    home, away = tmp_path / "tables" / "orders", tmp_path / "away"
+    home.rename(away)
+    missing = pytest.raises(ReplicationError, match="there is no table")
+    with sr.Admin(alone.bootstrap, deadline_ms=5_000) as admin, missing:
+        admin.restore_topic(table)
+    reasons = [str(each) for each in alone.admin.health().reasons]
+    assert any("orders-0 is not made yet" in each or "wait for the table" in each for each in reasons), reasons
+    kill(alone.controller_pid)
+    away.rename(home)
+    assert shell.run(*taking).stdout == "orders has 2 partitions, which go on at 30, 0\n"
+    assert produce(alone, 700, 10) == [30]
+    write(alone)
+    assert faults(alone) == []
+    wanted = [(each, each) for each in range(30)] + [(30 + each, 700 + each) for each in range(10)]
+    assert stored(tmp_path, "_offset", "number") == wanted
+
+    alone.admin.delete_topic("orders")
+    assert shell.run("table", "restore", "orders").stdout == "orders has 2 partitions, which go on at 40, 0\n"
+    assert produce(alone, 800, 10) == [40]
+    write(alone)
+    assert faults(alone) == []
+
+
+def test_what_is_there_or_not_known_is_left_as_it_is(alone: sr.LocalCluster, tmp_path: Path) -> None:
+    shell = Shell(alone.bootstrap)
+    alone.admin.create_topic("orders", SCHEMA, partitions=1, replication_factor=1)
+    left_by_another(tmp_path, "orders")
+    left_by_another(tmp_path, "old", is_outlined=False)
+    refused = shell.run("table", "restore", "orders", "old", "--take-over", "gone", code=1).stderr
+    assert "topics delete orders, and restore again" in refused
+    assert "has no outline of its topic (its schema, its settings and the number of its partitions)" in refused
+    assert [each.name for each in alone.admin.describe_topics()] == ["orders"]
+    for topic in ("orders", "old"):
+        assert found(tmp_path / "tables", topic).origin.cluster_id == "gone"
+    elsewhere = tmp_path / "elsewhere"
+    left_by_another(elsewhere, "clicks")
+    at = ("--path", str(elsewhere / "tables"))
+    assert [each["topic"] for each in shell.rows("table", "restore", "--dry-run", *at, has=FOUND)] == ["clicks"]
+    refused = shell.run("table", "restore", "clicks", *at, "--take-over", "gone", code=1).stderr
+    assert f"start it with table.path={elsewhere / 'tables'}" in refused
+    assert "Name topics, or say --all" in shell.run("table", "restore", code=2).stderr
