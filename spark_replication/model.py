@@ -183,6 +183,13 @@ class PartitionState(Value, frozen=True, kw_only=True):
         return 0 if self.start_at is msgspec.UNSET else self.start_at
 
 
+class TableOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The topic that a table is of, as the table names it."""
+
+    cluster_id: str
+    topic_id: str
+
+
 class TopicState(Value, frozen=True, kw_only=True):
     """The replication assignment of a topic. The first replica of a partition is its preferred leader."""
 
@@ -191,6 +198,9 @@ class TopicState(Value, frozen=True, kw_only=True):
     adding: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
     removing: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
     origin: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
+    #: Whose table this topic goes on with (TB7). No partition of it is made before that table is sealed. It never
+    #: changes. Left out while there is none, as `loss` is.
+    restores: TableOrigin | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,6 +28,7 @@ from spark_replication.model import (
     PartitionNumber,
     Registration,
     ReplicaOf,
+    TableOrigin,
     TimeMs,
     TopicPartition,
 )
@@ -328,15 +329,20 @@ class ReplicaLog(Protocol):
 class TableSealer(Protocol):
     """The controller's way to topics' tables (TB5)."""
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
-        """Name these leader epochs in the topic's table. Never blocks. What came of it is an event, TableAnswered, if
-        anything did: the controller asks again."""
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None:
+        """Name these leader epochs in the topic's table, after it was taken over if it is another's that the topic
+        `restores`. Never blocks. What came of it is an event, TableAnswered, if anything did: the controller asks
+        again."""
 
 
 class NoTables:
     """The TableSealer of a controller whose topics have no tables."""
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None: ...
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None: ...
 
 
 class UploadedFile(Protocol):
@@ -363,6 +369,11 @@ class TopicTable(Protocol):
 
     def seal(self, on: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
         """Name these leader epochs, each above the one that `on` has. The table is made if there is none."""
+
+    def take_over(self, origin: TableOrigin) -> TableVersion:
+        """Make it this topic's, with what `origin` has given it, `carried_over`, in one commit, after which whoever
+        writes for the origin is refused (TB7). If it is this topic's already, nothing is done. WrongCluster: it is
+        neither's. Returns the last version."""
 
 
 class GroupRows(Protocol):

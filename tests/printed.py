@@ -110,6 +110,10 @@ NOT_RUN = {
         "spark",
         ".venv/bin/python jobs/produce_orders.py",
     ): "tests/live/datasource/test_jobs.py runs both by spark-submit",
+    (
+        "topic-tables",
+        "spark-replication start --directory anew",
+    ): "is for a cluster whose predecessor is gone: tests/live/wheel/test_wheel.py types it",
     ("tables", 'aws_region = "eu-central-1"'): "names an object store: tests/live/mirror/test_object_store.py has one",
 }
 

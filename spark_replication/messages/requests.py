@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from spark_replication.messages.acls import Acl
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.introducing import PrincipalName
 from spark_replication.messages.quotas import Limit, Quota, QuotaKind
 from spark_replication.messages.records import Refusal
-from spark_replication.model import BrokerId, Count, Epoch, PartitionNumber, Scalar
+from spark_replication.model import BrokerId, Count, Epoch, PartitionNumber, Scalar, TableOrigin
+
+
+class RestoredTable(Part, frozen=True, kw_only=True):
+    #: Whose it is. The table of any other topic is left as it is.
+    origin: TableOrigin
+    #: How many columns each earlier version of the schema had, the oldest first.
+    earlier_columns: tuple[Count, ...] = ()
 
 
 class CreateTopic(Message, frozen=True, kw_only=True):
@@ -25,6 +33,9 @@ class CreateTopic(Message, frozen=True, kw_only=True):
     replication_factor: int | None = None
     assignment: dict[PartitionNumber, tuple[BrokerId, ...]] | None = None
     config: dict[str, Scalar] = msgspec.field(default_factory=dict)
+    #: Go on with the table below table.path that an earlier topic of this name has left (TB7). Left out otherwise:
+    #: releases that do not know it refuse this alone.
+    restores: RestoredTable | UnsetType = UNSET
 
 
 class DeleteTopic(Message, frozen=True, kw_only=True):

@@ -11,8 +11,9 @@ from spark_replication.model import Epoch, Offset, PartitionNumber
 
 
 class OpenTable(Message, frozen=True, kw_only=True):
-    """Make the topic's table, unless it is there. The controller alone makes tables: a writer that does not find what
-    the controller has made is on a host that does not share table.path, and would write a table of its own."""
+    """Make the topic's table, unless it is there, and have it say what the topic is by now. The controller alone makes
+    tables: a writer that does not find what the controller has made is on a host that does not share table.path, and
+    would write a table of its own."""
 
     topic: str
 

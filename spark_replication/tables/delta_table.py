@@ -10,7 +10,10 @@ Rules:
 - Two transactions for each partition, `<topic_id>/<partition>` and `<topic_id>/<partition>/epoch`, are in the commit
   that moves them. Whatever is done to the table besides leaves them as they are.
 - Files that were uploaded long ago are not committed: they may have been swept (`upkeep`), or are being swept.
-- Properties of the table name its cluster and its topic_id. Another's table is refused, and left as it is.
+- Properties of the table name its cluster and its topic_id. Another's table is refused, and left as it is. Whoever
+  takes it over changes these properties, and names all ends and epochs by its own topic_id, in one commit (TB7): a
+  commit that was made for the owner before is refused, and so is whatever is tried for it from then on.
+- A property has an outline of the topic, as the controller knows it: what the topic can be made again from.
 - A topic that was widened widens its table before the next commit.
 """
 
@@ -27,6 +30,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from spark_replication.core.tables.restoring import TopicOutline, carried_over, is_to_be_taken_over
 from spark_replication.core.tables.table import (
     RowRange,
     TableVersion,
@@ -39,7 +43,7 @@ from spark_replication.core.tables.table import (
 from spark_replication.errors import InvalidSchema, StorageFailed, TableChanged, WrongCluster
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.tables.history import HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
-from spark_replication.model import Epoch, PartitionNumber, in_ranges, number_of
+from spark_replication.model import Epoch, PartitionNumber, TableOrigin, encode, in_ranges, number_of
 from spark_replication.ports import UploadedFile
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.table_log import COMMIT_ID, LogMoved, TableLog
@@ -47,10 +51,12 @@ from spark_replication.tables.types import table_schema
 
 OWNER = "spark_replication.cluster_id"
 TOPIC_ID = "spark_replication.topic_id"
+OUTLINE = "spark_replication.topic"
 EPOCH = "epoch"
 ATTEMPTS_MAX = 50
 COMMITS_PER_CHECKPOINT = 50
 UPLOAD_AGE_MS_MAX = 6 * 3_600_000
+NOBODYS = TableOrigin(cluster_id="None", topic_id="None")
 #: What earlier versions need that were joined since: for streams and long queries.
 DATA_HISTORY = timedelta(days=1)
 
@@ -93,10 +99,12 @@ class DeltaTopicTable:
         *,
         now_ms: Callable[[], int],
         partition_by: Sequence[str] = (),
+        outline: TopicOutline | None = None,
     ) -> None:
         """topic_schema: the newest one; a topic that was widened has another DeltaTopicTable from then on.
 
         partition_by: of a table that is made; one that is there stays as it is. InvalidSchema: there is no such table.
+        outline: for `make` to write down; None: none is.
         """
         self.folder = TableFolder(uri, store)
         self._owner = owner
@@ -104,6 +112,10 @@ class DeltaTopicTable:
         self._partition_by = tuple(partition_by)
         self._log = TableLog(self.folder)
         self._now_ms = now_ms
+        #: As the table has it; empty for none.
+        self.outline = "" if outline is None else encode(outline).decode()
+        #: Whether the version that was last looked at has the outline of the topic.
+        self.is_outlined = False
         table_schema(topic_schema, self._partition_by)  # which refuses what no table can have
 
     # ports.TopicTable
@@ -128,13 +140,37 @@ class DeltaTopicTable:
         transactions = [self._epoch(partition, epoch) for partition, epoch in epochs.items()]
         return self._stored(on, list(epochs), transactions, [], lambda now, number: sealed(now, number, epochs))
 
+    def take_over(self, origin: TableOrigin) -> TableVersion:
+        ours = TableOrigin(cluster_id=self._owner.cluster_id, topic_id=self._owner.topic_id)
+        with self.folder.translated("let itself be taken over"):
+            for _ in range(ATTEMPTS_MAX):
+                opened = anybodys_table(self.folder)
+                if opened is None:
+                    raise StorageFailed(f"there is no table at {self.folder.uri} any more: put it back")
+                if not is_to_be_taken_over(origin_of(opened) or NOBODYS, ours, origin, self.folder.uri):
+                    return self.load()
+                try:
+                    found = self._log.transactions(str(opened.metadata().id), opened.version())
+                except LogMoved:
+                    continue
+                after = carried_over(version_of(origin.topic_id, opened.version(), found))
+                carried = [
+                    *(self._end(partition, end) for partition, end in after.ends.items()),
+                    *(self._epoch(partition, epoch) for partition, epoch in after.epochs.items()),
+                ]
+                if self._set_properties(opened, {OWNER: ours.cluster_id, TOPIC_ID: ours.topic_id}, carried):
+                    return self.load()
+        raise StorageFailed(f"others wrote {self.folder.uri} {ATTEMPTS_MAX} times meanwhile: it is tried again")
+
     # Besides
 
     def make(self) -> None:
-        """Make the table, unless it is there."""
+        """Make the table, unless it is there, and see that it has the outline of its topic."""
         with self.folder.translated("make it"):
-            if self._last() is None:
-                self._created()
+            for _ in range(ATTEMPTS_MAX):
+                opened, _version = self._last() or self._created()
+                if self.is_outlined or self._set_properties(opened, {}, []):
+                    return
 
     def layout(self) -> TableLayout:
         """How files are to be written. The table may be made in another layout meanwhile: then TableChanged refuses
@@ -153,6 +189,21 @@ class DeltaTopicTable:
         """The last version, and what it says of itself; None: there is no table."""
         with self.folder.translated("open"):
             return self._last()
+
+    def _set_properties(
+        self, opened: DeltaTable, properties: Mapping[str, str], transactions: list[Transaction]
+    ) -> bool:
+        """Set these, and the outline, in one commit. False: others have written the table meanwhile."""
+        outline = {OUTLINE: self.outline} if self.outline else {}
+        commit = CommitProperties({COMMIT_ID: uuid.uuid4().hex}, 0, transactions)
+        try:
+            opened.alter.set_table_properties(
+                {**properties, **outline}, raise_if_not_exists=False, commit_properties=commit
+            )
+        except CommitFailedError:
+            return False
+        self.folder.sync_version(opened.version())
+        return True
 
     def _stored(
         self,
@@ -223,19 +274,9 @@ class DeltaTopicTable:
                 found = self._log.transactions(str(opened.metadata().id), opened.version())
             except LogMoved:
                 continue
-            return opened, self._version(opened.version(), found)
+            self.is_outlined = opened.metadata().configuration.get(OUTLINE, "") == self.outline or not self.outline
+            return opened, version_of(self._owner.topic_id, opened.version(), found)
         raise StorageFailed(f"{self.folder.uri} has a log whose parts are missing: restore _delta_log")
-
-    def _version(self, number: int, transactions: Mapping[str, int]) -> TableVersion:
-        ends: dict[PartitionNumber, int] = {}
-        epochs: dict[PartitionNumber, int] = {}
-        for name, value in transactions.items():
-            topic_id, _, rest = name.partition("/")
-            partition, slash, kind = rest.partition("/")
-            number_found = number_of(partition)
-            if topic_id == self._owner.topic_id and number_found is not None and (not slash or kind == EPOCH):
-                (epochs if slash else ends)[number_found] = value
-        return TableVersion(number=number, ends=ends, epochs=epochs)
 
     def _end(self, partition: PartitionNumber, end: int) -> Transaction:
         return Transaction(f"{self._owner.topic_id}/{partition}", end)
@@ -258,6 +299,7 @@ class DeltaTopicTable:
                 configuration={
                     OWNER: self._owner.cluster_id,
                     TOPIC_ID: self._owner.topic_id,
+                    **({OUTLINE: self.outline} if self.outline else {}),
                     "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
                     RETENTION_OF_DATA: as_interval(DATA_HISTORY),
                     RETENTION_OF_LOG: as_interval(HISTORY),
@@ -318,19 +360,45 @@ def open_table(folder: TableFolder, owner: TableOwner) -> DeltaTable | None:
     """The last version; None: there is no table. WrongCluster: it is another's.
 
     It is opened each time anew: a handle that was kept would not see that its table was removed and made again."""
-    try:
-        found = DeltaTable(folder.uri, storage_options=folder.store)
-    except TableNotFoundError:
+    found = anybodys_table(folder)
+    if found is None:
         return None
-    properties = found.metadata().configuration
-    cluster_id, topic_id = properties.get(OWNER), properties.get(TOPIC_ID)
-    if (cluster_id, topic_id) != (owner.cluster_id, owner.topic_id):
+    origin = origin_of(found) or NOBODYS
+    if (origin.cluster_id, origin.topic_id) != (owner.cluster_id, owner.topic_id):
         raise WrongCluster(
-            f"the table at {folder.uri} is topic {topic_id}'s of cluster {cluster_id}, and this is topic "
-            f"{owner.topic_id} of cluster {owner.cluster_id}: it stays as it is. Name another place (table.path), or "
-            "move it away"
+            f"the table at {folder.uri} is topic {origin.topic_id}'s of cluster {origin.cluster_id}, and this is topic "
+            f"{owner.topic_id} of cluster {owner.cluster_id}: it stays as it is. Name another place (table.path), move "
+            "it away, or make its topic again: spark-replication table restore --dry-run"
         )
     return found
+
+
+def anybodys_table(folder: TableFolder) -> DeltaTable | None:
+    """The last version, whosever it is; None: there is no table."""
+    try:
+        return DeltaTable(folder.uri, storage_options=folder.store)
+    except TableNotFoundError:
+        return None
+
+
+def origin_of(opened: DeltaTable) -> TableOrigin | None:
+    """The topic that the table names; None: it names none."""
+    properties = opened.metadata().configuration
+    cluster_id, topic_id = properties.get(OWNER), properties.get(TOPIC_ID)
+    return None if cluster_id is None or topic_id is None else TableOrigin(cluster_id=cluster_id, topic_id=topic_id)
+
+
+def version_of(topic_id: str, number: int, transactions: Mapping[str, int]) -> TableVersion:
+    """What the version says of the partitions of this topic. transactions: all, by their names."""
+    ends: dict[PartitionNumber, int] = {}
+    epochs: dict[PartitionNumber, int] = {}
+    for name, value in transactions.items():
+        of_topic, _, rest = name.partition("/")
+        partition, slash, kind = rest.partition("/")
+        number_found = number_of(partition)
+        if of_topic == topic_id and number_found is not None and (not slash or kind == EPOCH):
+            (epochs if slash else ends)[number_found] = value
+    return TableVersion(number=number, ends=ends, epochs=epochs)
 
 
 def _of_ours(file: UploadedFile) -> ParquetUpload:

@@ -4,8 +4,8 @@ Rules:
 - What a library raises of it is StorageFailed here: whether it was written, nobody knows.
 - On a disk, what is in the table survives a power failure: files are synced before they are committed, and the commit
   before it is answered, since the log below it may be deleted then.
-- In an object store these keep Python's lock while they wait for it: `create`, `files` and `remove`. All others let the
-  threads beside them go on.
+- In an object store these keep Python's lock while they wait for it: `create`, `files`, `folders` and `remove`. All
+  others let the threads beside them go on.
 """
 
 from __future__ import annotations
@@ -91,6 +91,13 @@ class TableFolder:
             "", allow_not_found=True, recursive=True
         )
         return [StoredFile(each.path, each.size, _time(each.mtime)) for each in found if each.type is FileType.File]
+
+    def folders(self) -> list[str]:
+        """The names of the folders right below it."""
+        if not self.is_remote:
+            return sorted(each.name for each in self._local.iterdir() if each.is_dir()) if self._local.is_dir() else []
+        found = DeltaFileSystemHandler(self.uri, self.store).get_file_info_selector("", allow_not_found=True)
+        return sorted(each.path.rstrip("/") for each in found if each.type is FileType.Directory)
 
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""

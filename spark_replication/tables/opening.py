@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
+from spark_replication.core.tables.restoring import TopicOutline
 from spark_replication.mirror.delta.object_store import StoreOptions
+from spark_replication.model import TopicConfig
 from spark_replication.process.threads import now_ms
-from spark_replication.storage.format.batches import schema_of_text
+from spark_replication.storage.format.batches import schema_of_text, topic_schema
 from spark_replication.tables.aside import UpkeepTask
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
@@ -28,14 +28,16 @@ class TablesPlace:
         self._path = path
         self._store = store
 
-    def table(self, topic: str, topic_id: str, schema: pa.Schema, *, partition_by: str = "") -> DeltaTopicTable:
+    def table(self, topic: str, topic_id: str, outline: TopicOutline, *, partition_by: str = "") -> DeltaTopicTable:
         """partition_by: as table.partition.by has it. InvalidSchema: there can be no such table."""
+        config = TopicConfig(schema=outline.schema, earlier_columns=outline.earlier_columns)
         return DeltaTopicTable(
             table_uri(self._path, topic),
             self._owner(topic, topic_id),
-            schema,
+            topic_schema(config).newest,
             self._store,
             partition_by=partition_columns(partition_by),
+            outline=outline,
             now_ms=now_ms,
         )
 

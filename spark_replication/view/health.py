@@ -68,6 +68,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
                 found.append(_leaderless(partition, topic.waiting.get(partition.partition), live, refusing))
             elif not TOO_FEW.isdisjoint(conditions_of_command(partition)):
                 lacking.append(_lacking(partition, live, refusing))
+    found.extend(problem for topic in metadata.topics for problem in _unmade(topic))
     found.extend(sorted(lacking, key=lambda each: each.severity))  # critical, then warning
     found.extend(_possible_losses(metadata))
     found.extend(problem for topic in metadata.topics for problem in _of_disks(topic))
@@ -368,6 +369,22 @@ def _leaderless(
         mends_by_name=by_name,
         guide="operate#a-partition-has-no-leader",
     )
+
+
+def _unmade(topic: TopicMetadata) -> Iterator[Problem]:
+    """The partitions of a topic that is restored, which wait for its table: they have no state yet."""
+    made = {each.partition for each in topic.partitions}
+    for number, awaited in sorted(topic.waiting.items()):
+        if number not in made:
+            why = f": {awaited.why}" if awaited.why else ""
+            yield Problem(
+                severity="critical",
+                subject=f"{topic.name}-{number}",
+                what=f"is not made yet, since the topic's table is to be taken over and sealed before{why}",
+                counted="that wait for the table that they go on with",
+                mend=f"make the table reachable, or give the topic up: spark-replication topics delete {topic.name}",
+                guide="topic-tables#when-the-spark-application-goes",
+            )
 
 
 def _mend_of_lost(partition: PartitionCommand, live: Sequence[BrokerId]) -> str:

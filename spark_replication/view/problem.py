@@ -26,6 +26,7 @@ GuidePlace = Literal[
     "operate#the-mirror-is-behind-or-somebody-changed-its-tables",
     "operate#who-answers-when-brokers-do-not",
     "topic-tables#look-at-it",
+    "topic-tables#when-the-spark-application-goes",
 ]
 
 # Troubles that others follow from.

@@ -1746,8 +1746,8 @@ PLANTED_BUGS = (
     bug(
         "begin a re-added partition at offset 0 though its table has rows",
         "core/law/partition_change.py",
-        "_raised(tombstone.start_at, sealing.start_at(epoch)),\n",
-        "msgspec.UNSET,\n",
+        "_raised(known, sealing.start_at(epoch)) if goes_on",
+        "msgspec.UNSET if goes_on",
         TWICE,
         profile="tables",
     ),

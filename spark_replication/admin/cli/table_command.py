@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any, NamedTuple
@@ -10,17 +10,29 @@ from typing import Any, NamedTuple
 import click
 
 from spark_replication.admin.cli.groups import Group
-from spark_replication.admin.cli.listing import Format, bootstrap, output, reach_ms, settings_options, show
+from spark_replication.admin.cli.listing import (
+    Format,
+    bootstrap,
+    output,
+    reach_ms,
+    settings_options,
+    show,
+    tell_refused,
+)
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.tables_by_hand import PATIENCE_S, write_tables
+from spark_replication.admin.tables_restored import PlannedRestore, TablesRestoring
+from spark_replication.client.asking.admin import Admin
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.ranges import answered_ranges
 from spark_replication.client.finding.routes import Routes
 from spark_replication.client.reading.reader import Reader
 from spark_replication.config import Settings
 from spark_replication.core.tables.flushing import FlushRules, LogTold, trouble_of
+from spark_replication.core.tables.restoring import ThenRestored
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.client.table_writing import told_by, wanted_of
+from spark_replication.errors import ReplicationError
 from spark_replication.live.tables.agreement import differences
 from spark_replication.live.tables.table_topics import TableTopic, table_topics
 from spark_replication.mirror.delta.object_store import StoreOptions
@@ -45,6 +57,7 @@ _COLUMNS = (
     "epoch",
     "trouble",
 )
+_FOUND = ("topic", "cluster_id", "topic_id", "partitions", "rows", "ends", "columns", "then")
 _OF_A_FAULT = ("topic", "partition", "what", "start", "end")
 
 
@@ -59,6 +72,9 @@ class _Reach(NamedTuple):
     def routes(self) -> Iterator[Routes]:
         with closing(Routes(self.bootstrap, self.security, reach_ms=reach_ms())) as routes:
             yield routes
+
+    def admin(self) -> Admin:
+        return Admin(self.bootstrap, security=self.security, reach_ms=reach_ms())
 
     def reader(self) -> Reader:
         return Reader(self.bootstrap, security=self.security, prefer="near", reach_ms=reach_ms())
@@ -168,3 +184,65 @@ def compact(reach: _Reach, topics: tuple[str, ...]) -> None:
     with reach.routes() as routes:
         for topic in table_topics(routes, topics):
             topic.upkeep(reach.store).tidy(topic.rules.file_bytes)
+
+
+@table.command()
+@_reaching
+@output
+@click.option("--all", "is_all", is_flag=True, help="all tables that are found")
+@click.option("--dry-run", is_flag=True, help="list the tables, and what would be made of them")
+@click.option(
+    "--take-over",
+    "taken_over",
+    multiple=True,
+    metavar="CLUSTER_ID",
+    help="of the tables of this cluster, too, of which no part is to go on with them",
+)
+@click.option("--path", help="with --dry-run: look there, and not where table.path of the cluster says")
+@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="by default as the cluster says")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+def restore(
+    reach: _Reach,
+    output: Format,
+    *,
+    is_all: bool,
+    dry_run: bool,
+    taken_over: tuple[str, ...],
+    path: str | None,
+    replication_factor: int | None,
+    topics: tuple[str, ...],
+) -> None:
+    """Make the topics again of which there are tables below table.path, after the cluster that had them is gone.
+
+    Each goes on where its table ends, with the schema, the settings and the number of partitions that it had. What is
+    done already is left as it is: after a failure, do the same again."""
+    if bool(topics) == is_all and not (dry_run and not topics):
+        raise click.UsageError("Name topics, or say --all; --dry-run lists what there is.")
+    with reach.routes() as routes, closing(reach.admin()) as admin:
+        restoring = TablesRestoring(routes, admin, reach.store, path=path, taken_over=taken_over)
+        if dry_run:
+            show(_FOUND, map(_found_row, restoring.planned(topics)), output=output)
+            return
+        tell_refused(dict(_restored(restoring, topics, replication_factor)))
+
+
+def _found_row(planned: PlannedRestore) -> Sequence[Any]:
+    found = planned.table
+    partitions = len(found.version.ends) if found.outline is None else found.outline.partitions
+    ends = [found.version.end_of(number) or 0 for number in range(partitions)]
+    origin = found.origin
+    return (
+        *(found.topic, origin.cluster_id, origin.topic_id, partitions, found.row_count, ends, list(found.columns)),
+        planned.then.value if isinstance(planned.then, ThenRestored) else f"is refused: {planned.then.message}",
+    )
+
+
+def _restored(
+    restoring: TablesRestoring, topics: Collection[str], replication_factor: int | None
+) -> Iterator[tuple[str, ReplicationError]]:
+    """Restore them. Yields what was refused."""
+    for planned in restoring.planned(topics):
+        try:
+            click.echo(restoring.restored(planned, replication_factor))
+        except ReplicationError as error:
+            yield planned.table.topic, error

@@ -46,6 +46,7 @@ from spark_replication.core.controller.requests import narrowed
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
+from spark_replication.core.tables.restoring import FoundTable, creation_of
 from spark_replication.decoding import error_of
 from spark_replication.errors import (
     InvalidRequest,
@@ -157,6 +158,15 @@ class Admin:
         self._ask(request, deadline, is_done=lambda: self._is_as_asked(request, deadline))
         newest = self._told(name, deadline)
         return persistently(lambda: self._led(name, request.partitions, newest, deadline), deadline)
+
+    def restore_topic(self, table: FoundTable, replication_factor: int | None = None) -> TopicDescription:
+        """Create the topic of a table below the cluster's table.path, which goes on where the table ends (TB7). Done
+        again, it completes what an earlier try has begun. TableNotSealed: the table could not be taken over so far;
+        the controller goes on trying."""
+        request, deadline = creation_of(table, replication_factor), Deadline(self._deadline_ms)
+        self._ask(request, deadline)
+        newest = persistently(lambda: self._gone_on(request, deadline), deadline)
+        return persistently(lambda: self._led(table.topic, len(newest.partitions), newest, deadline), deadline)
 
     def widen_topic(self, name: str, schema: pa.Schema) -> TopicDescription:
         """Add nullable columns at the end of a topic's schema: `schema` is the present one with the new columns.
@@ -649,6 +659,22 @@ class Admin:
                 maybe_written=True,
             )
         return described(topic)
+
+    def _gone_on(self, request: CreateTopic, deadline: Deadline) -> TopicMetadata:
+        """The topic as the controller knows it, once all of its partitions are made, and none waits for its table."""
+        name = request.name
+        found = self._told_by_controller((name,), deadline).topics
+        if not found:
+            raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
+        waits = {number: each.why for number, each in found[0].waiting.items() if each.reason == "table"}
+        if waits:
+            why = next(filter(None, waits.values()), "nobody has said why")
+            raise TableNotSealed(
+                f"partitions {in_ranges(waits)} of {name} wait for its table: {why}", maybe_written=True
+            )
+        if len(found[0].partitions) < (request.partitions or 1):
+            raise LeaderNotAvailable(f"partitions of {name} are being made: look again", maybe_written=True)
+        return found[0]
 
     def _is_as_asked(self, request: CreateTopic, deadline: Deadline) -> bool:
         """Whether the topic that exists is the one that an unanswered try of ours made."""

@@ -521,11 +521,12 @@ class ClusterState:
         return self.unreadable.settings and "table" not in self.topics[topic].config.settings and topic != GROUPS_TOPIC
 
     def sealing_of(self, partition: TopicPartition) -> Sealing:
+        is_restored = self.topics[partition.topic].state.restores is not msgspec.UNSET
         if self.may_be_table(partition.topic):
-            return Sealing(has_table=True)
+            return Sealing(has_table=True, is_restored=is_restored)
         if not self.is_table(partition.topic):
             return NO_TABLE
-        return Sealing(has_table=True, known=self.seals.get(partition))
+        return Sealing(has_table=True, known=self.seals.get(partition), is_restored=is_restored)
 
     def all_partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """The partitions of every assignment, or of one topic's, with or without a leaderAndISR; sorted."""

@@ -18,13 +18,22 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic, set_quota
 from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand, unsealed
 from spark_replication.core.controller.plan import Advance, Cause, Decision, DeletePartitions, Elect, Reply, Step
-from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
+from spark_replication.core.controller.settling import (
+    complete_together,
+    creating_write,
+    stops_of,
+    unsealed_epoch,
+    write_of,
+)
 from spark_replication.core.controller.topics import (
     added,
     assignment_for,
     check_removed,
     check_replicas,
+    config_of,
     existing,
+    is_restored_already,
+    origin_of,
     unreadable_topic,
 )
 from spark_replication.core.controller.widening import widened
@@ -66,7 +75,7 @@ from spark_replication.messages.requests import (
     SetQuota,
     WidenTopic,
 )
-from spark_replication.model import ABSENT, BrokerId, Epoch, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.model import ABSENT, BrokerId, Epoch, TopicPartition, TopicState, encode
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
@@ -256,13 +265,15 @@ def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTop
 
 
 def _create(cluster: ClusterState, creation: CreateTopic) -> Decision:
+    if is_restored_already(creation, cluster):
+        return Decision(then=(Elect(creation.name),))
     assignment = assignment_for(creation, cluster)
     # Ordered, so that a broker can tell which of two topics of one name is the newer (E4).
     topic_id = f"{cluster.controller_epoch:08x}-{cluster.topics_made:08x}"
     write = TopicWrite(
         topic=creation.name,
-        state=TopicState(topic_id=topic_id, partitions=assignment),
-        config=TopicConfig(settings=creation.config, schema=creation.schema),
+        state=TopicState(topic_id=topic_id, partitions=assignment, restores=origin_of(creation)),
+        config=config_of(creation),
         version=ABSENT,
     )
     return Decision(steps=(Step((write,)),), then=(Elect(creation.name),))
@@ -301,8 +312,9 @@ def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Decision:
         if cluster.unreadable.hides(partition):
             raise unreadable_partition(partition)
         tombstone = cluster.partitions.get(partition)
-        if tombstone is not None and cluster.sealing_of(partition).is_needed(tombstone.state.leader_epoch + 1):
-            waits = unsealed(cluster, partition, tombstone.state.leader_epoch + 1, topic, waits)
+        epoch = unsealed_epoch(cluster, partition, tombstone)
+        if epoch is not None and tombstone is not None:
+            waits = unsealed(cluster, partition, epoch, topic, waits)
         elif tombstone is not None and waits is None:
             # In the same multi(): else the partition would be assigned with the state of the removed one, and served.
             write = creating_write(cluster, partition, assigned, tombstone)

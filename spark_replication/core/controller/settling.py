@@ -18,6 +18,7 @@ from spark_replication.core.law.partition_change import (
     created,
     effective_min_isr,
     elected,
+    first_epoch,
     narrowed,
     restored,
     settled,
@@ -86,7 +87,7 @@ def creating_write(
     replicas: tuple[BrokerId, ...],
     tombstone: StoredPartition | None,
 ) -> PartitionWrite | None:
-    if not knows_min_isr(cluster, partition.topic):
+    if not knows_min_isr(cluster, partition.topic) or unsealed_epoch(cluster, partition, tombstone) is not None:
         return None
     state = created(
         replicas,
@@ -101,6 +102,16 @@ def creating_write(
     if tombstone is None:
         return PartitionWrite(partition=partition, state=state, relies_on=state.epochs)
     return PartitionWrite(partition=partition, state=state, version=tombstone.version, relies_on=state.epochs)
+
+
+def unsealed_epoch(cluster: ClusterState, partition: TopicPartition, tombstone: StoredPartition | None) -> Epoch | None:
+    """The leader epoch at which the table must be sealed before this partition is made, or made again (TB5, TB7); None
+    if nothing keeps it from being made."""
+    sealing = cluster.sealing_of(partition)
+    if tombstone is None and not sealing.is_restored:
+        return None
+    epoch = first_epoch(None if tombstone is None else tombstone.state, sealing)
+    return epoch if sealing.is_needed(epoch) else None
 
 
 def _recovering_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
@@ -135,7 +146,9 @@ def write_of(
 def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
     """Why this partition has no leader; None if it has one, or is about to have one."""
     stored = cluster.partitions.get(partition)
-    if stored is None or stored.state.leader is not None:
+    if stored is None:
+        return Waiting("table") if _unmade_epoch(cluster, partition) is not None else None
+    if stored.state.leader is not None:
         return None
     if partition in cluster.recoveries:
         is_chosen = partition in cluster.seals and cluster.seals[partition].told is None
@@ -146,6 +159,12 @@ def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
         return outcome
     sealing, state = cluster.sealing_of(partition), stored.state
     return Waiting("table") if waits_for_table(state, state.leader_epoch, outcome, sealing) else None
+
+
+def _unmade_epoch(cluster: ClusterState, partition: TopicPartition) -> Epoch | None:
+    """`unsealed_epoch` of a partition without a state; None if another reason than the table keeps it from one."""
+    is_new = cluster.assigned(partition) and partition not in cluster.removed
+    return unsealed_epoch(cluster, partition, None) if is_new else None
 
 
 def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
@@ -159,7 +178,13 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
     most_ms = timeout_ms + cluster.settings.disk_retry_ms
     for partition in partitions:
         stored = cluster.partitions.get(partition)
-        if stored is None or stored.state.leader is not None or not is_settled_here(cluster, partition):
+        if not is_settled_here(cluster, partition):
+            continue
+        if stored is None:
+            unmade = _unmade_epoch(cluster, partition)
+            seals.update({} if unmade is None else due_seal(cluster, partition, unmade))
+            continue
+        if stored.state.leader is not None:
             continue
         under_way = _recovery(cluster, partition, stored.state)
         if under_way is None:

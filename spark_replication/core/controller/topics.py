@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
-from spark_replication.config import with_topic
+from msgspec import UNSET, UnsetType
+
+from spark_replication.config import TopicSettings, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.widening import check_schema
@@ -16,13 +19,14 @@ from spark_replication.errors import (
     CorruptState,
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidRequest,
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.messages.requests import CreateTopic
-from spark_replication.model import BrokerId, TopicState
+from spark_replication.model import BrokerId, TableOrigin, TopicConfig, TopicState
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000  # of one topic: its assignment must fit one znode of 512 KB
@@ -42,6 +46,47 @@ def check_name(name: str, existing: Iterable[str]) -> None:
             raise InvalidTopic(f"topic {name} differs from {other} only by '.' and '_': their metrics would collide")
 
 
+def is_restored_already(creation: CreateTopic, cluster: ClusterState) -> bool:
+    """Whether the topic goes on with just this table, since an earlier try has made it (TB7). TopicAlreadyExists: it is
+    another one."""
+    origin, known = origin_of(creation), cluster.topics.get(creation.name)
+    if origin is UNSET or known is None or creation.name in cluster.unreadable.topics:
+        return False
+    own = TableOrigin(cluster_id=cluster.cluster_id, topic_id=known.state.topic_id)
+    if creation.name not in cluster.deleting and origin in (own, known.state.restores):
+        return True
+    raise TopicAlreadyExists(
+        f"topic {creation.name} exists, and goes on with no table of topic {origin.topic_id} of cluster "
+        f"{origin.cluster_id}. If its own records are not needed: spark-replication topics delete {creation.name}, and "
+        "restore again"
+    )
+
+
+def origin_of(creation: CreateTopic) -> TableOrigin | UnsetType:
+    return UNSET if creation.restores is UNSET else creation.restores.origin
+
+
+def config_of(creation: CreateTopic) -> TopicConfig:
+    earlier = () if creation.restores is UNSET else creation.restores.earlier_columns
+    return TopicConfig(settings=creation.config, schema=creation.schema, earlier_columns=earlier)
+
+
+def _check_restored(creation: CreateTopic, settings: TopicSettings, cluster: ClusterState) -> None:
+    """Check that the topic can go on with a table, and that the table is no living topic's."""
+    if creation.restores is UNSET:
+        return
+    origin, earlier = creation.restores.origin, creation.restores.earlier_columns
+    if not settings.table or not creation.schema:
+        raise InvalidRequest(f"topic {creation.name} is to go on with a table: give it a schema, and table=true")
+    columns = (*earlier, cluster.compare_schemas(creation.schema, creation.schema).columns_after)
+    if any(before >= after for before, after in pairwise(columns)):
+        raise InvalidRequest(f"versions of a schema only gain columns, not {list(columns)}: read the table again")
+    if origin.cluster_id == cluster.cluster_id:
+        living = next((name for name, each in cluster.topics.items() if each.state.topic_id == origin.topic_id), None)
+        if living is not None:
+            raise InvalidRequest(f"the table is that of topic {living}, which exists: it is not given to another")
+
+
 def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
     """The replicas of the new topic. Raises the error that says why it cannot be made."""
     if creation.name in cluster.unreadable.topics:
@@ -49,6 +94,7 @@ def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tu
     check_name(creation.name, [*cluster.topics, *sorted(cluster.unreadable.topics)])
     settings = with_topic(cluster.settings, creation.config)
     check_schema(creation.schema, cluster.compare_schemas)
+    _check_restored(creation, settings, cluster)
     if creation.name != GROUPS_TOPIC:
         check_fits(creation.name, creation.schema, settings, cluster.fits_table)
     if creation.assignment is not None:

@@ -19,6 +19,7 @@ with_isr is used by leaders (for their own ISR changes) and by the controller: b
 | replicas are added         | same            | same; of what somebody removed: + all of them | same        |
 | replicas are dropped       | within the rest | within the rest                              | + 1          |
 | made, or made again        | the live ones   | empty                                        | 0 / + 1      |
+| made of a table (TB7)      | the live ones   | empty; start_at is set                       | the table's + 1 |
 | removed by somebody        | empty           | empty; last_known_elr = all replicas         | known + 1, 0 |
 | a log has a later epoch    | empty           | empty; last_known_elr = all replicas         | above it     |
 | likewise, chosen uncleanly | same            | same                                         | above it     |
@@ -34,7 +35,7 @@ from msgspec.structs import replace
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, is_restored, within
 from spark_replication.core.tables.sealing import Sealing
-from spark_replication.model import UNCLEAN, BrokerId, Offset, PartitionState, PossibleLoss
+from spark_replication.model import UNCLEAN, BrokerId, Epoch, Offset, PartitionState, PossibleLoss
 
 #: So many elections lie at most between the epochs that logs report and one that nobody has reported, since it is on a
 #: broker that is down: two leaders of one epoch would make logs part unseen (Z2).
@@ -290,22 +291,29 @@ def created(
     """A new partition, led by its first live replica and with every live one in sync. None if no replica lives.
 
     Both epochs are 0, or go on from the tombstone of the removed partition (E4). So do the offsets that its table has:
-    it does not wait for that to be sealed (TB5).
+    it does not wait for that to be sealed (TB5). In a topic that is restored they go on from the table (TB7).
     """
     live = [replica for replica in replicas if replica in brokers.electable]
     if not live:
         return None
-    epoch = 0 if tombstone is None else tombstone.leader_epoch + 1
+    epoch = first_epoch(tombstone, sealing)
+    known = msgspec.UNSET if tombstone is None else tombstone.start_at
+    goes_on = sealing.is_restored or tombstone is not None
     return PartitionState(
         leader=live[0],
         leader_epoch=epoch,
         created=epoch,
-        start_at=msgspec.UNSET if tombstone is None else _raised(tombstone.start_at, sealing.start_at(epoch)),
+        start_at=_raised(known, sealing.start_at(epoch)) if goes_on else msgspec.UNSET,
         isr=frozenset(live),
         min_isr=effective_min_isr(min_insync_replicas, len(replicas)),
         epochs={replica: brokers.epochs[replica] for replica in sorted(live)},
         controller_epoch=controller_epoch,
     )
+
+
+def first_epoch(tombstone: PartitionState | None, sealing: Sealing) -> Epoch:
+    """The leader epoch at which a partition is made, or made again."""
+    return sealing.first_epoch if tombstone is None else tombstone.leader_epoch + 1
 
 
 def effective_min_isr(min_insync_replicas: int, replication_factor: int) -> int:

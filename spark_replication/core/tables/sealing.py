@@ -12,6 +12,9 @@ so before either leads, the table is sealed at the epoch that it will lead at.
 | has one       | a later epoch              | ZooKeeper is as of an earlier time: an epoch above that one begins |
 
 A seal counts for the one epoch that it names: another leader may have led, and been read, in between.
+
+So it is with each partition of a topic that is restored from a table (TB7), before it is made: it begins at the first
+epoch above those that the table names.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class Sealing(msgspec.Struct, frozen=True, kw_only=True):
 
     has_table: bool
     known: Seal | None = None
+    #: The topic goes on with a table that was there before it.
+    is_restored: bool = False
 
     def is_needed(self, epoch: Epoch) -> bool:
         """Whether the table must be sealed before anybody from outside leads at this epoch."""
@@ -59,6 +64,15 @@ class Sealing(msgspec.Struct, frozen=True, kw_only=True):
         assert not self.is_needed(epoch), f"nobody has sealed the table at epoch {epoch}"
         told = self._told(epoch)
         return 0 if told is None else told.end
+
+    @property
+    def first_epoch(self) -> Epoch:
+        """The epoch at which a partition begins that nobody has made before. One that is restored begins above all
+        epochs that the table names, as far as that is known (TB7)."""
+        if not self.is_restored or self.known is None:
+            return 0
+        ahead = self.ahead
+        return self.known.epoch if ahead is None else ahead + 1
 
     @property
     def ahead(self) -> Epoch | None:

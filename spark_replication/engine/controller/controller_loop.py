@@ -273,7 +273,8 @@ class ControllerLoop:
                 self._sender.send(broker, self.cluster.registered[broker], question)
         self.cluster.apply_asked_seals(decided.seals)
         for topic, epochs in _by_topic(decided.seals).items():
-            self._sealer.seal(topic, self.cluster.topics[topic].state.topic_id, epochs)
+            state = self.cluster.topics[topic].state
+            self._sealer.seal(topic, state.topic_id, epochs, state.restores or None)
         self._report(cause, done)
         if (done.refused or done.unstorable) and isinstance(cause, Advance):
             # The newer state that refused it is queued behind this task: retrying now would be refused for ever. For

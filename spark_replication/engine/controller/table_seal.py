@@ -1,5 +1,8 @@
-"""One seal of a topic's table, step by step: load, compare, seal, and load again whenever nobody knows (TB1, TB5).
+"""One seal of a topic's table, step by step: load, compare, seal, and load again whenever nobody knows (TB1, TB5). The
+table of an earlier topic is taken over first, whatever a controller before this one has done of it (TB7).
 
+take over → the last version → as loaded
+          → fails → answered: why
 load → the table has all of it → answered
      → seal → stored → answered
             → refused → load
@@ -16,9 +19,15 @@ import msgspec
 from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.tables.sealing import ends_told, named_anew
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.model import Epoch, PartitionNumber
+from spark_replication.model import Epoch, PartitionNumber, TableOrigin
 
 ATTEMPTS_MAX = 20
+
+
+class TakeOverTable(msgspec.Struct, frozen=True):
+    """Call TopicTable.take_over, and report `taken_over` or `failed`."""
+
+    origin: TableOrigin
 
 
 class LoadForSeal(msgspec.Struct, frozen=True):
@@ -32,20 +41,26 @@ class SealTable(msgspec.Struct, frozen=True):
     epochs: Mapping[PartitionNumber, Epoch]
 
 
-SealStep = LoadForSeal | SealTable | TableAnswered
+SealStep = TakeOverTable | LoadForSeal | SealTable | TableAnswered
 
 
 class TableSeal:
     """Each method takes what came of the step before, and returns the next one. TableAnswered is the last."""
 
-    def __init__(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+    def __init__(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None = None
+    ) -> None:
         self._topic, self._topic_id = topic, topic_id
         self._epochs = epochs
+        self._restores = restores
         self._sealing: TableVersion | None = None
         self._attempts = 0
 
     def begin(self) -> SealStep:
-        return LoadForSeal()
+        return LoadForSeal() if self._restores is None else TakeOverTable(self._restores)
+
+    def taken_over(self, version: TableVersion) -> SealStep:
+        return self.loaded(version)
 
     def loaded(self, version: TableVersion) -> SealStep:
         anew = named_anew(version, self._epochs)

@@ -38,6 +38,7 @@ from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QUOTAS
 from spark_replication.core.settings_in_force import all_shown
+from spark_replication.core.tables.restoring import TopicOutline, outline_of
 from spark_replication.engine.controller.candidacy import Candidacy, Instruction
 from spark_replication.engine.controller.candidacy import Event as Happened
 from spark_replication.engine.controller.controller_loop import ControllerLoop
@@ -100,10 +101,9 @@ from spark_replication.mirror.asking.told_events import read_told
 from spark_replication.mirror.delta.object_store import read_store_options
 from spark_replication.mirror.telling.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.telling.feed import MirrorThread, Teller
-from spark_replication.model import TopicConfig
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import boot_id
-from spark_replication.storage.format.batches import schema_change, topic_schema
+from spark_replication.storage.format.batches import schema_change
 from spark_replication.storage.format.group_rows import groups_schema_text
 from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.opening import TablesPlace, fits_table
@@ -279,13 +279,15 @@ class ControllerHost:
         place = TablesPlace(cluster_id, self._settings.table_path, self._table_store)
 
         def table_of(topic: str, topic_id: str) -> DeltaTopicTable:
-            def known(cluster: ClusterState) -> tuple[TopicConfig, str]:
+            def known(cluster: ClusterState) -> tuple[TopicOutline, str]:
                 if topic not in cluster.topics:
                     raise UnknownTopicOrPartition(f"topic {topic} is gone: there is nothing to seal")
-                return cluster.topics[topic].config, cluster.settings_of(topic).table_partition_by
+                found = cluster.topics[topic]
+                outline = outline_of(found.config, len(found.state.partitions))
+                return outline, cluster.settings_of(topic).table_partition_by
 
-            config, partition_by = self.ask(known)
-            return place.table(topic, topic_id, topic_schema(config).newest, partition_by=partition_by)
+            outline, partition_by = self.ask(known)
+            return place.table(topic, topic_id, outline, partition_by=partition_by)
 
         return table_of
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_replication.core.controller.events import TableAnswered
-from spark_replication.engine.controller.table_seal import LoadForSeal, SealStep, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import LoadForSeal, SealStep, SealTable, TableSeal, TakeOverTable
 from spark_replication.errors import ReplicationError, TableChanged
-from spark_replication.model import Epoch, PartitionNumber
+from spark_replication.model import Epoch, PartitionNumber, TableOrigin
 from spark_replication.ports import TopicTable
 from spark_replication.process.threads import Worker
 
@@ -27,6 +27,7 @@ class _Asked(NamedTuple):
     topic: str
     topic_id: str
     epochs: Mapping[PartitionNumber, Epoch]
+    restores: TableOrigin | None
 
 
 class ThreadedTableSealer:
@@ -39,12 +40,14 @@ class ThreadedTableSealer:
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._workers: list[Worker] = []
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None:
         if not self._workers:
             self._workers = [Worker(self._run, f"seals-{number}") for number in range(THREADS)]
             for worker in self._workers:
                 worker.start()
-        self._asked.put(_Asked(topic, topic_id, epochs))
+        self._asked.put(_Asked(topic, topic_id, epochs, restores))
 
     def close(self) -> None:
         """Begin no more seals."""
@@ -60,7 +63,7 @@ class ThreadedTableSealer:
             self._answered(answer)
 
     def _sealed(self, asked: _Asked) -> TableAnswered:
-        work = TableSeal(asked.topic, asked.topic_id, asked.epochs)
+        work = TableSeal(asked.topic, asked.topic_id, asked.epochs, asked.restores)
         try:
             table = self._table_of(asked.topic, asked.topic_id)
         except ReplicationError as error:
@@ -71,8 +74,10 @@ class ThreadedTableSealer:
         return step
 
 
-def _done(step: LoadForSeal | SealTable, work: TableSeal, table: TopicTable) -> SealStep:
+def _done(step: TakeOverTable | LoadForSeal | SealTable, work: TableSeal, table: TopicTable) -> SealStep:
     try:
+        if isinstance(step, TakeOverTable):
+            return work.taken_over(table.take_over(step.origin))
         if isinstance(step, LoadForSeal):
             return work.loaded(table.load())
         return work.sealed(table.seal(step.on, step.epochs))

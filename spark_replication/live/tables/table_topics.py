@@ -10,13 +10,13 @@ from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.tables.flushing import FlushRules
+from spark_replication.core.tables.restoring import outline_of
 from spark_replication.core.tables.table import is_table
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.actions import DESCRIBE_SETTINGS
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.observing import DescribeSettings
 from spark_replication.mirror.delta.object_store import StoreOptions
-from spark_replication.storage.format.batches import topic_schema
 from spark_replication.tables.aside import UpkeepTask
 from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.opening import TablesPlace
@@ -43,8 +43,9 @@ class TableTopic(msgspec.Struct, frozen=True):
 
     def table(self, store: StoreOptions) -> DeltaTopicTable:
         """InvalidSchema: a column is of a type that no table holds."""
-        schema, partition_by = topic_schema(self.metadata.config).newest, self.settings.table_partition_by
-        return self._place(store).table(self.name, self.metadata.topic_id, schema, partition_by=partition_by)
+        outline = outline_of(self.metadata.config, len(self.metadata.numbers))
+        partition_by = self.settings.table_partition_by
+        return self._place(store).table(self.name, self.metadata.topic_id, outline, partition_by=partition_by)
 
     def upkeep(self, store: StoreOptions) -> TableUpkeep:
         return self._place(store).upkeep(self.name, self.metadata.topic_id)
@@ -72,6 +73,11 @@ def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]
             )
         if wanted and topic.partitions and topic.config.schema:
             yield TableTopic(topic, _in_force(routes, topic.name, deadline), metadata.cluster_id)
+
+
+def cluster_tables_path(routes: Routes, deadline: Deadline) -> str:
+    """Where the tables of the cluster's topics lie."""
+    return _in_force(routes, None, deadline).table_path
 
 
 def _in_force(routes: Routes, topic: str | None, deadline: Deadline) -> Settings:

@@ -90,6 +90,8 @@ class TopicTableWriter:
         self._doing: Doing = self._writing.begin()
         #: Of each partition, how far its log was committed when leaders were asked first; None until all have answered.
         self._goal: Mapping[PartitionNumber, Offset] | None = None
+        #: The outline that the table has, or that the controller was asked to write down.
+        self._outlined = ""
         self.written = WriterProgress()
         self.heed(topic, table, rules)
 
@@ -144,6 +146,7 @@ class TopicTableWriter:
             case LoadTable():
                 return self._writing.loaded(self._loaded())
             case AskLeaders(starts=starts):
+                self._outline()
                 wanted = wanted_of(self._topic.name, starts, self._topic.numbers, self._rules)
                 told = self._asked(wanted)
                 then = self._writing.told(told, mine=self._mine(), now_ms=now_ms())
@@ -168,18 +171,36 @@ class TopicTableWriter:
     def _loaded(self) -> TableVersion:
         version = self._table.load()
         if version.number is None:
-            deadline = Deadline(ASK_MS)
-            controller = self._routes.metadata((), deadline).controller
-            if controller is None:
-                raise NotController(f"the table of {self.topic} is made by a controller, and there is none: wait")
-            self._routes.call(controller, OPEN_TABLE, OpenTable(topic=self.topic), deadline)
+            self._open()
             version = self._table.load()
         if version.number is None:
             raise StorageFailed(
                 f"the table of {self.topic} is not at {self._table.folder.uri}, where the controller has made it: name "
                 "a folder that all hosts share, or an object store (table.path)"
             )
+        if self._table.is_outlined:
+            self._outlined = self._table.outline
         return version
+
+    def _open(self) -> None:
+        deadline = Deadline(ASK_MS)
+        controller = self._routes.metadata((), deadline).controller
+        if controller is None:
+            raise NotController(f"the table of {self.topic} is made by a controller, and there is none: wait")
+        self._routes.call(controller, OPEN_TABLE, OpenTable(topic=self.topic), deadline)
+
+    def _outline(self) -> None:
+        """Have the table say what its topic is by now (TB7). The controller writes it down, which knows best. Rows do
+        not wait for that."""
+        if self._table.outline == self._outlined:
+            return
+        try:
+            self._open()
+        except ReplicationError as error:
+            log.warning("the table of %s does not say what the topic is by now: %s", self._topic.name, error)
+            if error.retriable:
+                return
+        self._outlined = self._table.outline
 
     def _mine(self) -> frozenset[PartitionNumber]:
         led = ((each.partition, each.state.leader) for each in self._topic.partitions)

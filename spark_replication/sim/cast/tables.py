@@ -32,11 +32,11 @@ from spark_replication.engine.client.table_writing import (
     wanted_of,
 )
 from spark_replication.engine.controller import table_seal
-from spark_replication.engine.controller.table_seal import SealStep, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import SealStep, SealTable, TableSeal, TakeOverTable
 from spark_replication.errors import ReplicationError, StorageFailed, TableChanged
 from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.messages.tables import TableEndsTaken, TellTableEnds, ToldTableEnd
-from spark_replication.model import Epoch, Offset, PartitionNumber, TopicPartition
+from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.judges.tables import TablesJudge
@@ -108,8 +108,10 @@ class SimulatedSealer:
         self._process = process
         self._handle = handle
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
-        work = TableSeal(topic, topic_id, epochs)
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None:
+        work = TableSeal(topic, topic_id, epochs, restores)
         self._do(topic_id, work, work.begin())
 
     def _do(self, topic_id: str, work: TableSeal, step: SealStep) -> None:
@@ -117,6 +119,9 @@ class SimulatedSealer:
         match step:
             case TableAnswered():
                 self._handle(step)
+            case TakeOverTable(origin=origin):
+                take = partial(table.take_over, origin)
+                self._tables.ask("takes a table over", take, partial(self._loaded, topic_id, work), self._process)
             case table_seal.LoadForSeal():
                 self._tables.ask("loads a table", table.load, partial(self._loaded, topic_id, work), self._process)
             case SealTable(on=on, epochs=epochs):

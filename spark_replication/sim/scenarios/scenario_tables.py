@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.engine.controller.table_seal import LoadForSeal, SealTable, TableSeal
-from spark_replication.model import Epoch, PartitionNumber, TopicPartition
+from spark_replication.model import Epoch, PartitionNumber, TableOrigin, TopicPartition
 from spark_replication.sim.scenarios.expectation import expect_int, expect_keys, expect_mapping
 from spark_replication.sim.world.topic_tables import TableInMemory
 
@@ -56,7 +56,10 @@ class ScenarioTables:
     def version(self, partition: TopicPartition) -> TableVersion:
         return self._table(partition.topic).version
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None:
+        assert restores is None, "no topic of a scenario is restored"
         self._asked.append((topic, topic_id, epochs))
 
     def answer(self) -> TableAnswered | None:

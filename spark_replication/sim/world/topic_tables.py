@@ -19,8 +19,8 @@ from spark_replication.core.tables.table import (
     require_sealed,
     sealed,
 )
-from spark_replication.errors import TableChanged
-from spark_replication.model import Epoch, Offset, PartitionNumber, in_ranges, require
+from spark_replication.errors import TableChanged, WrongCluster
+from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, in_ranges, require
 from spark_replication.ports import UploadedFile
 
 
@@ -73,6 +73,9 @@ class TableInMemory:
         self._refuse_changed(on, list(epochs))
         self.version = sealed(self.version, self._next_number(), epochs)
         return self.version
+
+    def take_over(self, origin: TableOrigin) -> TableVersion:
+        raise WrongCluster(f"each topic has a table of its own here, and none is {origin.topic_id}'s")
 
     def _next_number(self) -> int:
         return 0 if self.version.number is None else self.version.number + 1

@@ -160,6 +160,30 @@ def test_a_topic_becomes_a_table_as_the_guide_prints_it(environment: Environment
         environment.types("spark-replication stop --directory tables/lake")
     finally:
         LockedProcess(folder / "lake" / "starter").stop(COMMAND_S)
+    goes_on_with_the_tables(environment, folder)
+
+
+def goes_on_with_the_tables(environment: Environment, folder: Path) -> None:
+    for each in (folder / "lake").iterdir():
+        if each.is_dir() and each.name != "tables":
+            shutil.rmtree(each)
+    begun = printed("topic-tables", "spark-replication start --directory anew")
+    look = "spark-replication table restore --dry-run --format json"
+    named = "import json, sys; print(json.load(sys.stdin)[0]['cluster_id'])"
+    *first, last = begun
+    script = [
+        *first,
+        f'CLUSTER_ID=$({look} | {environment.python} -c "{named}")',
+        last.replace("CLUSTER_ID", "$CLUSTER_ID"),
+    ]
+    try:
+        said = environment.runs("bash", "-c", "\n".join(("set -e -o pipefail; cd tables", *script)))
+        starts = said.splitlines()[-1].removeprefix("clicks has 2 partitions, which go on at ").split(", ")
+        assert sum(map(int, starts)) == 1_000
+        environment.types("spark-replication table verify clicks --bootstrap delta:tables/anew/mirror")
+        environment.types("spark-replication stop --directory tables/anew")
+    finally:
+        LockedProcess(folder / "anew" / "starter").stop(COMMAND_S)
 
 
 def _names_in(text: str) -> Iterator[str]:

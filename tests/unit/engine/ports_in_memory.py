@@ -21,6 +21,7 @@ from spark_replication.model import (
     PartitionNumber,
     Registration,
     ReplicaOf,
+    TableOrigin,
     TimeMs,
     TopicPartition,
 )
@@ -74,8 +75,12 @@ class Seals:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Mapping[PartitionNumber, Epoch]]] = []
+        self.restored: dict[str, TableOrigin | None] = {}
 
-    def seal(self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch]) -> None:
+    def seal(
+        self, topic: str, topic_id: str, epochs: Mapping[PartitionNumber, Epoch], restores: TableOrigin | None
+    ) -> None:
+        self.restored[topic] = restores
         self.asked.append((topic, topic_id, epochs))
 
     def take(self) -> list[tuple[str, str, Mapping[PartitionNumber, Epoch]]]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from spark_replication.core.controller.events import TableAnswered
 from spark_replication.core.tables.sealing import TableEnd
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.engine.controller.table_seal import ATTEMPTS_MAX, LoadForSeal, SealTable, TableSeal
+from spark_replication.engine.controller.table_seal import (
+    ATTEMPTS_MAX,
+    LoadForSeal,
+    SealTable,
+    TableSeal,
+    TakeOverTable,
+)
+from spark_replication.model import TableOrigin
 
 BEFORE = TableVersion(number=1, ends={0: 12}, epochs={0: 4, 1: 7})
 AFTER = TableVersion(number=2, ends={0: 12}, epochs={0: 7, 1: 7})
@@ -54,3 +61,17 @@ def test_one_that_others_write_all_the_time_is_given_up_for_now() -> None:
     found = seal.loaded(BEFORE)
     assert isinstance(found, TableAnswered)
     assert found.failed == (0, 1)
+
+
+def test_another_topics_table_is_taken_over_first() -> None:
+    origin = TableOrigin(cluster_id="theirs", topic_id="t1")
+    seal = TableSeal("foo", "id", {0: 7, 1: 7}, origin)
+    assert seal.begin() == TakeOverTable(origin)
+    assert seal.taken_over(BEFORE) == SealTable(BEFORE, {0: 7})
+    assert seal.sealed(AFTER) == TOLD
+
+
+def test_one_that_cannot_be_taken_over_is_told_and_nothing_is_sealed() -> None:
+    seal = TableSeal("foo", "id", {0: 7, 1: 7}, TableOrigin(cluster_id="theirs", topic_id="t1"))
+    seal.begin()
+    assert seal.failed("no answer") == TableAnswered(topic="foo", topic_id="id", failed=(0, 1), why="no answer")

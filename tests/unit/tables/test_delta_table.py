@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +16,16 @@ from deltalake import DeltaTable, TableFeatures
 from deltalake.schema import Field, PrimitiveType
 from msgspec.structs import replace
 
+from spark_replication.core.tables.restoring import TopicOutline
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.errors import InvalidSchema, StorageFailed, TableChanged, WrongCluster
+from spark_replication.errors import InvalidRequest, InvalidSchema, StorageFailed, TableChanged, WrongCluster
+from spark_replication.model import TableOrigin
 from spark_replication.process.threads import now_ms
+from spark_replication.storage.format.batches import schema_to_bytes
+from spark_replication.tables.delta_table import OUTLINE as OUTLINE_PROPERTY
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, ParquetUpload, TableOwner
+from spark_replication.tables.folder import TableFolder
+from spark_replication.tables.found import found_table, found_tables
 from spark_replication.tables.joining import join
 from spark_replication.tables.parquet_files import StoredRows
 from spark_replication.tables.table_log import TableLog
@@ -179,6 +187,118 @@ def test_a_table_of_nobody_is_refused_too(uri: str) -> None:
     DeltaTable.create(uri, TOPIC)
     with pytest.raises(WrongCluster, match="topic None's of cluster None"):
         table_at(uri).load()
+
+
+NEW = TableOwner(cluster_id="another", topic="orders", topic_id="second")
+ORIGIN = TableOrigin(cluster_id=OWNER.cluster_id, topic_id=OWNER.topic_id)
+OUTLINE = TopicOutline(schema=base64.b64encode(schema_to_bytes(TOPIC)).decode(), settings={"table": True}, partitions=3)
+
+
+def outlined(uri: str, owner: TableOwner = OWNER, outline: TopicOutline = OUTLINE) -> DeltaTopicTable:
+    return DeltaTopicTable(uri, owner, TOPIC, now_ms=now_ms, outline=outline)
+
+
+@pytest.mark.parametrize("tidied", [False, True])
+def test_who_takes_a_table_over_has_all_of_it_in_one_commit_and_the_owner_before_is_refused(
+    uri: str, *, tidied: bool
+) -> None:
+    old = table_at(uri)
+    before = commit(old, TOPIC, rows(0, 0, 3, epoch=4), rows(2, 5, 6, epoch=1))
+    added = rows(0, 3, 5, epoch=4)
+    files = uploads(old, [numbers(added, TOPIC)])
+    if tidied:
+        checkpointed(uri)
+    assert before.number is not None
+    new = outlined(uri, NEW)
+    after = new.take_over(ORIGIN)
+    assert after == TableVersion(number=before.number + 1, ends={0: 3, 2: 6}, epochs={0: 5, 2: 2})
+    assert new.take_over(ORIGIN) == after, "done again, it does nothing"
+    assert new.is_outlined
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: old.commit(before, [added], files),
+        old.load,
+        lambda: old.seal(before, {0: 9}),
+    )
+    for attempt in attempts:
+        with pytest.raises(WrongCluster, match="is topic second's of cluster another"):
+            attempt()
+    found = found_table(TableFolder(uri), "orders")
+    assert found is not None
+    assert (found.origin.topic_id, found.outline, found.version, found.row_count) == ("second", OUTLINE, after, 4)
+    commit(new, TOPIC, rows(0, 3, 4, epoch=6))
+    assert [row["_offset"] for row in contents(new)] == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("widens", [False, True])
+def test_who_has_looked_before_a_take_over_commits_nothing_after_it(uri: str, *, widens: bool) -> None:
+    before = commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    schema = WIDE if widens else TOPIC
+    writer = Interrupted(uri, OWNER, schema, now_ms=now_ms)
+    writer.meanwhile = [lambda: outlined(uri, NEW).take_over(ORIGIN)]
+    with pytest.raises(WrongCluster):
+        commit(writer, schema, rows(0, 3, 4), on=before)
+    assert outlined(uri, NEW).load().ends == {0: 3}
+
+
+def test_what_is_committed_before_a_take_over_that_has_looked_already_is_taken_over_too(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    whole, meanwhile = DeltaTopicTable._set_properties, [lambda: commit(table_at(uri), TOPIC, rows(0, 3, 4))]
+
+    def after_others(self: DeltaTopicTable, *given: Any) -> bool:
+        if meanwhile:
+            meanwhile.pop()()
+        return whole(self, *given)
+
+    monkeypatch.setattr(DeltaTopicTable, "_set_properties", after_others)
+    assert outlined(uri, NEW).take_over(ORIGIN).ends == {0: 4}
+
+
+def test_a_table_of_a_third_is_not_taken_over_and_neither_is_none(uri: str) -> None:
+    with pytest.raises(StorageFailed, match="there is no table at"):
+        outlined(uri, NEW).take_over(ORIGIN)
+    commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    with pytest.raises(WrongCluster, match="another has it by now"):
+        outlined(uri, NEW).take_over(replace(ORIGIN, topic_id="third"))
+    assert table_at(uri).load().ends == {0: 3}
+
+
+def test_a_table_says_what_its_topic_is_by_now(uri: str) -> None:
+    outlined(uri).make()
+    wider = replace(OUTLINE, partitions=4)
+    other = outlined(uri, outline=wider)
+    before = other.load()
+    assert (before, other.is_outlined) == (TableVersion(number=0), False)
+    other.make()
+    other.make()
+    assert (other.load(), other.is_outlined) == (TableVersion(number=1), True)
+    found = found_table(TableFolder(uri), "orders")
+    assert found is not None
+    assert found.outline == wider
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{}", "no JSON", '{"schema":"abc","partitions":1}', '{"v":2,"schema":"abc","partitions":1}']
+)
+def test_a_table_without_an_outline_that_can_be_read_is_found_all_the_same(uri: str, text: str | None) -> None:
+    commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    if text is not None:
+        DeltaTable(uri).alter.set_table_properties({OUTLINE_PROPERTY: text}, raise_if_not_exists=False)
+    (found,) = found_tables(str(Path(uri).parent), {})
+    assert (found.topic, found.outline, found.columns) == ("orders", None, ("number:int64",))
+
+
+def test_only_tables_of_topics_are_found(uri: str, tmp_path: Path) -> None:
+    assert list(found_tables(str(tmp_path / "nowhere"), {})) == []
+    DeltaTable.create(str(tmp_path / "plain"), TOPIC)
+    (tmp_path / "empty").mkdir()
+    commit(table_at(uri), TOPIC, rows(0, 0, 3))
+    assert [each.topic for each in found_tables(str(tmp_path), {})] == ["orders"]
+    with pytest.raises(InvalidRequest, match="there is no table missing below"):
+        list(found_tables(str(tmp_path), {}, ["missing"]))
+    with pytest.raises(InvalidRequest, match="plain is no table of a topic"):
+        list(found_tables(str(tmp_path), {}, ["plain"]))
 
 
 def test_of_many_that_make_a_table_at_once_all_commit(uri: str) -> None:

@@ -53,6 +53,16 @@ def test_nobody_leads_before_the_table_is_sealed() -> None:
         with_table(ASKED).start_at(EPOCH)
 
 
+@pytest.mark.parametrize(
+    ("known", "is_restored", "epoch"),
+    [(None, True, 0), (ASKED, True, 7), (SEALED, True, 7), (AHEAD, True, 10), (AHEAD, False, 0), (None, False, 0)],
+)
+def test_a_partition_that_goes_on_with_a_table_begins_above_its_epochs(
+    known: Seal | None, is_restored: bool, epoch: int
+) -> None:
+    assert Sealing(has_table=True, known=known, is_restored=is_restored).first_epoch == epoch
+
+
 @pytest.mark.parametrize(("known", "ahead"), [(None, None), (ASKED, None), (SEALED, None), (AHEAD, 9)])
 def test_a_later_epoch_in_the_table_is_told(known: Seal | None, ahead: int | None) -> None:
     assert with_table(known).ahead == ahead
