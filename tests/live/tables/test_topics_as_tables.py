@@ -25,7 +25,9 @@ from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.live.tables.topic_writer import TopicTableWriter
 from spark_replication.messages.groups import GROUPS_TOPIC
 from spark_replication.mirror.delta.object_store import PATIENCE
+from tests.alert_rules import firing
 from tests.live.tables.written import SCHEMA, faults, log_folders, produce, stored, write
+from tests.scrapes import Scrape
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -148,8 +150,16 @@ def test_health_names_a_table_that_nobody_writes_until_somebody_does(tmp_path: P
         eventually(behind, "its table is named", DEADLINE_S + GRACE_MS / 1_000)
         (what,) = behind()
         assert what.startswith("table of orders lacks rows of a partition that broker ")
+        assert "TableBehind" in alerts(cluster)
         write(cluster)
         eventually(lambda: not behind(), "its table is named no longer", DEADLINE_S)
+        assert "TableBehind" not in alerts(cluster)
+
+
+def alerts(cluster: sr.LocalCluster) -> set[str]:
+    """Those of conf/alerts.yml that what brokers tell makes true."""
+    found = Scrape.of({f"broker {broker}": cluster.admin.metrics(broker) for broker in cluster.brokers})
+    return firing(Scrape(0, ()), found)
 
 
 def test_an_election_waits_for_a_table_that_is_away(cluster: sr.LocalCluster, tmp_path: Path) -> None:
