@@ -19,6 +19,7 @@ class AsyncAdmin(LoopClient[Admin]):
         super().__init__("Admin", partial(Admin, *given, **named))
 
     create_topic = in_a_thread(Admin.create_topic)
+    restore_topic = in_a_thread(Admin.restore_topic)
     widen_topic = in_a_thread(Admin.widen_topic)
     delete_topic = in_a_thread(Admin.delete_topic)
     add_partitions = in_a_thread(Admin.add_partitions)
