@@ -24,7 +24,7 @@ from spark_replication.live.tables.table_writers import TableWriters
 from spark_replication.live.tables.writer_status import StatusFile
 from spark_replication.process.logs import OwnOutput, log_as_text
 from spark_replication.process.memory import Collecting, limit_memory
-from spark_replication.process.processes import LOG_FILE
+from spark_replication.process.processes import LOG_FILE, come_last
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.process.threads import now_ms
 from spark_replication.storage.directory.broker_directory import probe
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
     arguments = parser.parse_args()
     log_as_text(logging.INFO, OwnOutput(sys.stderr, arguments.directory / LOG_FILE))
-    os.nice(NICENESS)
+    come_last(NICENESS)
     Collecting().start()
     limit_memory(MEMORY_BYTES_MAX)
     stopped = threading.Event()

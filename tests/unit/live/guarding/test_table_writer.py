@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.live.guarding.table_writer import AGAIN_S, FOLDER, STEADY_S, TableWriterKeeper
-from spark_replication.process.processes import LockedProcess
+from spark_replication.live.tables.process import NICENESS
+from spark_replication.process.processes import SESSION_NICENESS, LockedProcess
 from tests.waiting import eventually
 
 NOBODY = "127.0.0.1:1"
@@ -73,6 +74,12 @@ def test_one_that_lives_is_left(beside: Beside) -> None:
     beside.keeper.heed(has_tables=False)
     assert beside.living() == pid
     assert beside.process.log_path.read_text().count("Traceback") == 0
+
+
+@pytest.mark.skipif(not SESSION_NICENESS.exists(), reason="a kernel without groups of sessions")
+def test_brokers_come_before_it_though_it_has_a_session_of_its_own(beside: Beside) -> None:
+    told = Path(f"/proc/{beside.started()}/autogroup")
+    eventually(lambda: told.read_text().endswith(f" nice {NICENESS}\n"), "its session gives way")
 
 
 def test_one_that_has_ended_is_started_after_a_pause_that_grows(beside: Beside) -> None:
