@@ -208,9 +208,7 @@ def by_us(uri: str, batches: Sequence[pa.RecordBatch]) -> None:
     for batch in batches:
         files.add(StoredRows(0, end, now_ms(), 0, batch))
         end += len(batch)
-    table.commit(
-        table.load(), [RowRange(partition=0, start=0, end=end, last_epoch=0, confirmed_epoch=0)], files.close()
-    )
+    table.commit(table.load(), [_from(0, end)], files.close())
 
 
 def by_delta_rs(uri: str, batches: Sequence[pa.RecordBatch]) -> None:
@@ -280,9 +278,8 @@ def many_topics(side: WithTables, topics: int, mib: int, harness: Harness) -> li
     side.cluster.wait_healthy(HEALTHY_TIMEOUT_S)
     harness.progress(f"{topics} topics are made")
     with closing(Routes(side.bootstrap)) as routes, Producer(side.bootstrap) as producer:
-        for number in range(mib):
-            producer.send(names[number % topics], batch)
-        producer.flush()
+        for sent in [producer.send(names[number % topics], batch) for number in range(mib)]:
+            sent.result()
         settled(routes)
         gigabytes = mib * (1 << 20) / 1e9
         writers = side.writers()

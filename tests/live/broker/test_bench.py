@@ -281,13 +281,12 @@ def test_columns_measures_what_crosses_the_wire_and_both_ways_to_read_all() -> N
         ("files", {"8 MiB of 20 columns": ("ours", ["delta-rs"])}),
         ("commits", {"70 commits": ("the last", ["the first"])}),
         ("topics", {"4 topics with 8 MiB": ("ours", [])}),
-        pytest.param(
+        (
             "produce",
             {
                 "rows of 1 KiB, batches of 16 KiB, 3 partitions": ("with a table", ["without"]),
                 "50 rows of 1 KiB a second": ("with a table", ["without"]),
             },
-            marks=pytest.mark.trust,
         ),
     ],
 )

@@ -124,6 +124,13 @@ def test_another_table_is_refused_by_the_topic_that_goes_on_with_one() -> None:
     assert "topics delete baz, and restore again" in str(story.replies[-1].error)
 
 
+def test_a_topic_that_is_being_deleted_goes_on_with_no_table() -> None:
+    story = begun()
+    story.loop.cluster.deleting.add("baz")
+    story.asks(creation())
+    assert "topic baz exists" in str(story.replies[-1].error)
+
+
 def test_the_table_of_a_topic_that_exists_is_given_to_no_other() -> None:
     story = Story(fast=True)
     story.asks(creation(TableOrigin(cluster_id=story.loop.cluster.cluster_id, topic_id=FOO_ID)))
