@@ -171,27 +171,37 @@ class Pages:
         body, zipped = await run_in_threadpool(self._encoded.of, mark, since, lambda: self._watch.view(since))
         return _zipped(request, body, zipped, JSON, mark)
 
-    def topic(self, request: Request) -> Response:
+    async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
-        return self._detail(request, f"topic {name!r}", lambda: self._watch.topic(name))
+        return await self._detail(request, f"topic {name!r}", lambda: self._watch.topic(name))
 
-    def partition(self, request: Request) -> Response:
+    async def partition(self, request: Request) -> Response:
         topic, number = request.path_params["topic"], request.path_params["partition"]
-        return self._detail(request, f"partition {topic}-{number}", lambda: self._watch.partition(topic, number))
+        return await self._detail(
+            request, f"partition {topic}-{number}", lambda: self._watch.partition(topic, number)
+        )
 
-    def broker(self, request: Request) -> Response:
+    async def broker(self, request: Request) -> Response:
         broker = request.path_params["broker"]
-        return self._detail(request, f"broker {broker}", lambda: self._watch.broker(broker))
+        return await self._detail(request, f"broker {broker}", lambda: self._watch.broker(broker))
 
-    def _detail(self, request: Request, what: str, found: Callable[[], msgspec.Struct | None]) -> Response:
+    async def _detail(self, request: Request, what: str, found: Callable[[], msgspec.Struct | None]) -> Response:
         self._watch.want()
         mark = self._watch.mark
         if (same := _same(request, mark)) is not None:
             return same
-        detail = found()
+        detail = await run_in_threadpool(found)
+        if detail is None:
+            await self._look_again()
+            mark, detail = self._watch.mark, await run_in_threadpool(found)
         if detail is None:
             return refusal(404, "NOT_FOUND", f"there is no {what}, as far as the cluster has answered")
-        return _json(request, detail, mark)
+        return await run_in_threadpool(_json, request, detail, mark)
+
+    async def _look_again(self) -> None:
+        """Until the cluster was asked after this moment: what nobody looked at is known as it was SELDOM_S ago."""
+        under_way = self._watch.tries + 1
+        await self._bell.wait_for(lambda: self._watch.tries > under_way, FIRST_S)
 
     async def groups(self, request: Request) -> Response:
         topic = request.query_params.get("topic")

@@ -88,9 +88,9 @@ class Board:
         totals: Mapping[str, Totals] = {},
         moves: Sequence[ReassignmentDescription] = (),
         errors: Sequence[str] = (),
-    ) -> bool:
-        """Show this state. Return whether anything is new. If `metadata` is None, the last one holds. `errors` are
-        those of questions without an answer."""
+    ) -> None:
+        """Show this state; what is new of it makes another version. If `metadata` is None, the last one holds. `errors`
+        are those of questions without an answer."""
         version = self.version + 1
         changed = False
         if metadata is not None and metadata is not self.metadata:
@@ -110,8 +110,6 @@ class Board:
         )
         if changed or head != self._head:
             self._head, self.version = head, version
-            return True
-        return False
 
     def _take_topics(self, metadata: Metadata, version: int) -> bool:
         told = {topic.name: topic for topic in metadata.topics}

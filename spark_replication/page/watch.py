@@ -59,7 +59,7 @@ class Watch:
     def __init__(self, cluster: Cluster, changed: Callable[[], None], *, seldom_s: float | None = None) -> None:
         """seldom_s: how often the cluster is asked while nobody looks, from the start on. None: not at all."""
         self._cluster = cluster
-        #: Called whenever there is something new to show, on the thread of a question.
+        #: Called after each look, whether or not it has found something new, on the thread of a question.
         self._changed = changed
         self._events = RecentEvents(cluster)
         self._settings = RecentSettings(cluster)
@@ -131,7 +131,7 @@ class Watch:
         health = None if metadata is None else self._health_of(metadata)
         moves = [] if metadata is None else reassignments_of(moving_of(metadata), sizes.leaders.values())
         with self._lock:
-            is_new = self._board.show(
+            self._board.show(
                 metadata,
                 health,
                 sizes,
@@ -139,8 +139,7 @@ class Watch:
                 moves=moves,
                 errors=[self._look.age.error, self._size_look.age.error],
             )
-        if is_new:
-            self._changed()
+        self._changed()
 
     def _health_of(self, metadata: Metadata) -> Health:
         """The cluster's health, kept for as long as nothing of it is new: computing it looks at each partition."""

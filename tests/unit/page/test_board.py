@@ -16,8 +16,11 @@ AGES = {"cluster": Age(as_of_ms=5)}
 BEGIN = 1_000
 
 
-def shown(board: Board, metadata: Metadata, sizes: Sizes = NO_SIZES) -> bool:
-    return board.show(metadata, health_of(metadata, lambda _asked: ()), sizes)
+def shown(board: Board, metadata: Metadata) -> bool:
+    """Whether anything of it is new."""
+    known = board.version
+    board.show(metadata, health_of(metadata, lambda _asked: ()), NO_SIZES)
+    return board.version != known
 
 
 def view(board: Board, since: int | None) -> View:
@@ -92,12 +95,13 @@ def test_sizes_and_failures_are_news_without_any_partition() -> None:
     known = board.version
     health = board.health
     sizes = Sizes(1, {}, {}, {2: "it hangs"})
-    assert board.show(WELL, health, sizes, totals={"foo": Totals(70, None, None, None)})
+    board.show(WELL, health, sizes, totals={"foo": Totals(70, None, None, None)})
     found = view(board, known)
     assert (numbers(found), [(topic.name, topic.bytes) for topic in found.topics]) == ({}, [("foo", 70)])
     assert [row.error for row in found.brokers] == ["", "it hangs", ""]
     known = board.version
-    assert board.show(None, health, sizes, totals={"foo": Totals(70, None, None, None)}, errors=["nobody answers"])
+    board.show(None, health, sizes, totals={"foo": Totals(70, None, None, None)}, errors=["nobody answers"])
+    assert board.version > known
     assert numbers(view(board, known)) == {}
     assert board.metadata is WELL
 

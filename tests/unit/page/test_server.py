@@ -17,7 +17,7 @@ from spark_replication.errors import InvalidConfig, StartFailed
 from spark_replication.messages.descriptions import TableLag
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import Scalar
-from spark_replication.page import app, history, looking, server
+from spark_replication.page import app, history, looking, server, watch
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security.security import NO_SECURITY
 from tests.unit.core.stories import loss, state
@@ -285,11 +285,34 @@ def test_reassignments_under_way_with_what_is_left(viewer: Viewer, cluster: Page
     assert viewer.ask("/api/topics/foo/0").json["move"] == move
 
 
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+
+
+@pytest.mark.usefixtures("quick_looks")
 def test_what_is_not_there_is_said_to_be_not_there(viewer: Viewer) -> None:
     viewer.view()
     for path in ("/api/topics/none", "/api/topics/foo/7", "/api/topics/none/0", "/api/brokers/9", "/none", "/api/"):
         answer = viewer.ask(path)
         assert (answer.status, answer.json["error"]) == (404, "NOT_FOUND"), path
+
+
+def test_what_has_just_been_made_is_there(viewer: Viewer, cluster: PageCluster) -> None:
+    """Before the page is told of it by another look: nobody may have looked for SELDOM_S."""
+    viewer.view()
+    foo = next(topic for topic in WELL.topics if topic.name == "foo")
+    cluster.told = replace(WELL, topics=(*WELL.topics, replace(foo, name="new")))
+    assert viewer.ask("/api/topics/new").status == 200
+    assert viewer.ask("/api/topics/new/1").status == 200
+
+
+def test_a_cluster_that_does_not_answer_does_not_hold_up_who_asks_for_what_it_did_not_tell(
+    viewer: Viewer, cluster: PageCluster
+) -> None:
+    viewer.view()
+    cluster.told = GONE
+    assert viewer.ask("/api/topics/new").status == 404
 
 
 def test_what_set_off_the_trouble_is_among_the_reasons(viewer: Viewer, cluster: PageCluster) -> None:
