@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from spark_replication.process.processes import LockedProcess
-from tests.printed import BLOCKS, ROOT, printed, why_not_run
+from tests.printed import BLOCKS, GUIDE, ROOT, printed, why_not_run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 MADE_OF = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_replicated_log.py", "spark_replication")
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 INSTALL_S = 400.0
 COMMAND_S = 60.0
 #: Of the pages that need no Spark.
@@ -65,6 +66,15 @@ def _made(*command: str) -> None:
     assert made.returncode == 0, (command, made.stdout[-2000:], made.stderr[-4000:])
 
 
+def _installs(environment: Environment, *wanted: str) -> None:
+    """As `make setup` does, in the versions that tests have."""
+    given = ("--constraint", str(ROOT / ".ci/locked/test.txt"), *wanted)
+    try:
+        _made(str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", environment.python, *given)
+    except (AssertionError, FileNotFoundError):
+        _made(*PIP, "--python", environment.python, "install", *given)
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     home = tmp_path_factory.mktemp("wheel")
@@ -75,17 +85,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         else:
             source.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source)
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    _made(*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={home}/dist", str(source))
+    _made(*PIP, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={home}/dist", str(source))
     shutil.rmtree(source)
     (wheel,) = (home / "dist").iterdir()
     found = Environment(home)
     _made(sys.executable, "-m", "venv", "--without-pip", f"{home}/environment")
-    wanted = ("--constraint", str(ROOT / ".ci/locked/project.txt"), f"{wheel}[server]")
-    try:  # as `make setup` does, in the versions that it has
-        _made(str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", found.python, *wanted)
-    except (AssertionError, FileNotFoundError):
-        _made(*pip, "--python", found.python, "install", *wanted)
+    _installs(found, f"{wheel}[server]")
     return found
 
 
@@ -128,6 +133,7 @@ def test_two_workers_share_a_topic_and_one_is_killed_as_the_guide_prints_it(envi
     folder.mkdir()
     script = [
         *("set -e -o pipefail; cd story", *begun, ALL_READ.format(2)),
+        "spark-replication groups describe etl --format json > described.json",
         *(*killed, ALL_READ.format(1)),
         "kill -INT $(jobs -p | head -n 1); wait $(jobs -p | head -n 1)",
     ]
@@ -139,8 +145,10 @@ def test_two_workers_share_a_topic_and_one_is_killed_as_the_guide_prints_it(envi
     shown = {name: (folder / name).read_text().splitlines()[1:] for name in ("one.txt", "two.txt")}
     ids = {name: {int(line.split()[2]) for line in lines} for name, lines in shown.items()}
     assert {*ids["one.txt"], *ids["two.txt"]} == {*range(1, 20_001)}, "nothing is left out"
-    partitions = [{line.split()[0] for line in shown["two.txt"]}, {line.split()[0] for line in shown["one.txt"]}]
-    assert [len(each) for each in partitions] == [2, 4], "the first reads on what the second had"
+    described = json.loads((folder / "described.json").read_text())
+    assert [len(each["partitions"]) for each in described["members"]] == [2, 2]
+    later = {line.split()[0] for line in shown["one.txt"] if int(line.split()[2]) > 10_000}
+    assert len(later) == 4, "the first reads on what the second had"
     assert 'spark_replication_group_lag_records{group="etl",topic="orders"}' in said
 
 
@@ -202,6 +210,7 @@ def test_what_is_printed_of_python_runs(environment: Environment) -> None:
         if not OTHERS & set(_names_in(block.text))
     ]
     assert len(blocks) > len(PAGES)
+    _installs(environment, *re.findall(r"`pip install (\w+)`", (GUIDE / "python.md").read_text()))
     program = Path(__file__).with_name("printed_python.py")
     said = environment.runs(environment.python, str(program), given=json.dumps(blocks))
     assert said.splitlines()[-1].startswith(f"done, by {environment.home}/environment/lib/")
