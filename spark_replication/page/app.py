@@ -177,9 +177,7 @@ class Pages:
 
     async def partition(self, request: Request) -> Response:
         topic, number = request.path_params["topic"], request.path_params["partition"]
-        return await self._detail(
-            request, f"partition {topic}-{number}", lambda: self._watch.partition(topic, number)
-        )
+        return await self._detail(request, f"partition {topic}-{number}", lambda: self._watch.partition(topic, number))
 
     async def broker(self, request: Request) -> Response:
         broker = request.path_params["broker"]

@@ -8,7 +8,7 @@ import msgspec
 
 from spark_replication.client.finding.deadline import Deadline
 from spark_replication.client.finding.routes import Routes
-from spark_replication.config import Settings, settings_from
+from spark_replication.config import Settings, settings_from, with_topic
 from spark_replication.core.tables.flushing import FlushRules
 from spark_replication.core.tables.restoring import outline_of
 from spark_replication.core.tables.table import is_table
@@ -58,13 +58,13 @@ class TableTopic(msgspec.Struct, frozen=True):
 
 
 def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]:
-    """These topics, or all that are tables if there are none. Cost: one answer about all partitions, and one for each
-    topic that is a table."""
+    """These topics, or all that are tables if there are none. Cost: one answer about all partitions, whose topics have
+    the settings that they override, and one about those of the cluster."""
     deadline = Deadline(ASK_MS)
     metadata = routes.metadata(sorted(names) or None, deadline)
     if missing := sorted({*names} - {topic.name for topic in metadata.topics}):
         raise UnknownTopicOrPartition(f"there is no topic {', '.join(missing)}: check the name")
-    of_cluster = _in_force(routes, None, deadline)
+    of_cluster = _of_cluster(routes, deadline)
     for topic in sorted(metadata.topics, key=lambda topic: topic.name):
         wanted = is_table(topic.name, topic.config.settings, by_default=of_cluster.table)
         if topic.name in names and not wanted:
@@ -72,16 +72,18 @@ def table_topics(routes: Routes, names: Collection[str]) -> Iterator[TableTopic]
                 f"topic {topic.name} is no table: spark-replication topics configure {topic.name} table=true"
             )
         if wanted and topic.partitions and topic.config.schema:
-            yield TableTopic(topic, _in_force(routes, topic.name, deadline), metadata.cluster_id)
+            own = {name: value for name, value in topic.config.settings.items() if name in _TOLD}
+            yield TableTopic(topic, with_topic(of_cluster, own), metadata.cluster_id)
 
 
 def cluster_tables_path(routes: Routes, deadline: Deadline) -> str:
     """Where the tables of the cluster's topics lie."""
-    return _in_force(routes, None, deadline).table_path
+    return _of_cluster(routes, deadline).table_path
 
 
-def _in_force(routes: Routes, topic: str | None, deadline: Deadline) -> Settings:
-    told = routes.ask(DESCRIBE_SETTINGS, DescribeSettings(topic=topic), deadline)
+def _of_cluster(routes: Routes, deadline: Deadline) -> Settings:
+    """What is in force of the settings of tables for a topic that overrides none."""
+    told = routes.ask(DESCRIBE_SETTINGS, DescribeSettings(), deadline)
     return settings_from({each.name: each.value for each in told.settings if each.name in _TOLD})
 
 
