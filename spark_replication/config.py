@@ -103,6 +103,19 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "written costs rows, and no disk fills up"
         ),
     ] = field(name="table.blocks.retention", default=True)
+    table_retention_ms: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="files of the topic's table whose rows are all older than this are removed from it; -1 = never",
+        ),
+    ] = field(name="table.retention.ms", default=-1)
+    table_retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1, description="the oldest files of the topic's table beyond this size are removed from it; -1 = never"
+        ),
+    ] = field(name="table.retention.bytes", default=-1)
     local_retention_ms: Annotated[
         int,
         Meta(ge=-2, description="of a topic that is a table, as retention.ms for its log; -2 = as retention.ms"),

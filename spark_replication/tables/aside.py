@@ -16,7 +16,7 @@ from spark_replication.mirror.delta.aside import run_aside
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.delta_table import TableOwner
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, TidiedFiles
+from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, TidiedFiles, UpkeepRules
 
 
 class UpkeepTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class UpkeepTask(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     owner: TableOwner
     store: dict[str, str]
-    file_bytes: int
+    rules: UpkeepRules
     swept_age_ms: int = SWEPT_AGE_MS
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=UpkeepTask)
     try:
         upkeep = TableUpkeep(TableFolder(task.uri, task.store), task.owner, now_ms)
-        done = upkeep.tidy(task.file_bytes, swept_age_ms=task.swept_age_ms)
+        done = upkeep.tidy(task.rules, swept_age_ms=task.swept_age_ms)
     except ReplicationError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1

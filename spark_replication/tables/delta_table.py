@@ -7,8 +7,9 @@ Rules:
 - A refused commit is tried again if others have written the table meanwhile, and nobody has named its partitions. It
   keeps its id: one that was stored although its answer was lost is found by that, and not told as refused. So its files
   are never in the table twice, and its writer never removes them.
-- Two transactions for each partition, `<topic_id>/<partition>` and `<topic_id>/<partition>/epoch`, are in the commit
-  that moves them. Whatever is done to the table besides leaves them as they are.
+- Three transactions for each partition, `<topic_id>/<partition>`, `<topic_id>/<partition>/epoch` and
+  `<topic_id>/<partition>/start`, are in the commit that moves them. Whatever is done to the table besides leaves them
+  as they are.
 - Files that were uploaded long ago are not committed: they may have been swept (`upkeep`), or are being swept.
 - Properties of the table name its cluster and its topic_id. Another's table is refused, and left as it is. Whoever
   takes it over changes these properties, and names all ends and epochs by its own topic_id, in one commit (TB7): a
@@ -35,6 +36,7 @@ from spark_replication.core.tables.table import (
     RowRange,
     TableVersion,
     extended,
+    is_begun_by,
     is_unchanged,
     require_continued,
     require_sealed,
@@ -43,7 +45,7 @@ from spark_replication.core.tables.table import (
 from spark_replication.errors import InvalidSchema, StorageFailed, TableChanged, WrongCluster
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.tables.history import HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
-from spark_replication.model import Epoch, PartitionNumber, TableOrigin, encode, in_ranges, number_of
+from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, encode, in_ranges, number_of
 from spark_replication.ports import UploadedFile
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.table_log import COMMIT_ID, LogMoved, TableLog
@@ -52,7 +54,7 @@ from spark_replication.tables.types import table_schema
 OWNER = "spark_replication.cluster_id"
 TOPIC_ID = "spark_replication.topic_id"
 OUTLINE = "spark_replication.topic"
-EPOCH = "epoch"
+EPOCH, START = "epoch", "start"
 ATTEMPTS_MAX = 50
 COMMITS_PER_CHECKPOINT = 50
 UPLOAD_AGE_MS_MAX = 6 * 3_600_000
@@ -67,6 +69,15 @@ class TableOwner(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     topic: str
     topic_id: str
+
+    def end(self, partition: PartitionNumber, end: Offset) -> Transaction:
+        return Transaction(f"{self.topic_id}/{partition}", end)
+
+    def epoch(self, partition: PartitionNumber, epoch: Epoch) -> Transaction:
+        return Transaction(f"{self.topic_id}/{partition}/{EPOCH}", epoch)
+
+    def start(self, partition: PartitionNumber, start: Offset) -> Transaction:
+        return Transaction(f"{self.topic_id}/{partition}/{START}", start)
 
 
 class ParquetUpload(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +139,9 @@ class DeltaTopicTable:
     def commit(self, on: TableVersion, added: Sequence[RowRange], files: Sequence[UploadedFile]) -> TableVersion:
         require_continued(on, added)
         transactions = [
-            *(self._end(each.partition, each.end) for each in added),
-            *(self._epoch(each.partition, each.confirmed_epoch) for each in added),
+            *(self._owner.end(each.partition, each.end) for each in added),
+            *(self._owner.epoch(each.partition, each.confirmed_epoch) for each in added),
+            *(self._owner.start(each.partition, each.start) for each in added if is_begun_by(on, each)),
         ]
         partitions = [each.partition for each in added]
         uploads = [_of_ours(file) for file in files]
@@ -137,7 +149,7 @@ class DeltaTopicTable:
 
     def seal(self, on: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
         require_sealed(on, epochs)
-        transactions = [self._epoch(partition, epoch) for partition, epoch in epochs.items()]
+        transactions = [self._owner.epoch(partition, epoch) for partition, epoch in epochs.items()]
         return self._stored(on, list(epochs), transactions, [], lambda now, number: sealed(now, number, epochs))
 
     def take_over(self, origin: TableOrigin) -> TableVersion:
@@ -155,8 +167,9 @@ class DeltaTopicTable:
                     continue
                 after = carried_over(version_of(origin.topic_id, opened.version(), found))
                 carried = [
-                    *(self._end(partition, end) for partition, end in after.ends.items()),
-                    *(self._epoch(partition, epoch) for partition, epoch in after.epochs.items()),
+                    *(self._owner.end(partition, end) for partition, end in after.ends.items()),
+                    *(self._owner.epoch(partition, epoch) for partition, epoch in after.epochs.items()),
+                    *(self._owner.start(partition, start) for partition, start in after.starts.items()),
                 ]
                 if self._set_properties(opened, {OWNER: ours.cluster_id, TOPIC_ID: ours.topic_id}, carried):
                     return self.load()
@@ -266,23 +279,11 @@ class DeltaTopicTable:
         )
 
     def _last(self) -> tuple[DeltaTable, TableVersion] | None:
-        for _ in range(ATTEMPTS_MAX):
-            opened = self._open()
-            if opened is None:
-                return None
-            try:
-                found = self._log.transactions(str(opened.metadata().id), opened.version())
-            except LogMoved:
-                continue
-            self.is_outlined = opened.metadata().configuration.get(OUTLINE, "") == self.outline or not self.outline
-            return opened, version_of(self._owner.topic_id, opened.version(), found)
-        raise StorageFailed(f"{self.folder.uri} has a log whose parts are missing: restore _delta_log")
-
-    def _end(self, partition: PartitionNumber, end: int) -> Transaction:
-        return Transaction(f"{self._owner.topic_id}/{partition}", end)
-
-    def _epoch(self, partition: PartitionNumber, epoch: int) -> Transaction:
-        return Transaction(f"{self._owner.topic_id}/{partition}/{EPOCH}", epoch)
+        found = last_version(self.folder, self._owner, self._log)
+        if found is not None:
+            outline = found[0].metadata().configuration.get(OUTLINE, "")
+            self.is_outlined = outline == self.outline or not self.outline
+        return found
 
     def _open(self) -> DeltaTable | None:
         return open_table(self.folder, self._owner)
@@ -373,6 +374,20 @@ def open_table(folder: TableFolder, owner: TableOwner) -> DeltaTable | None:
     return found
 
 
+def last_version(folder: TableFolder, owner: TableOwner, log: TableLog) -> tuple[DeltaTable, TableVersion] | None:
+    """The last version, and what it says of itself; None: there is no table. WrongCluster: it is another's."""
+    for _ in range(ATTEMPTS_MAX):
+        opened = open_table(folder, owner)
+        if opened is None:
+            return None
+        try:
+            found = log.transactions(str(opened.metadata().id), opened.version())
+        except LogMoved:
+            continue
+        return opened, version_of(owner.topic_id, opened.version(), found)
+    raise StorageFailed(f"{folder.uri} has a log whose parts are missing: restore _delta_log")
+
+
 def anybodys_table(folder: TableFolder) -> DeltaTable | None:
     """The last version, whosever it is; None: there is no table."""
     try:
@@ -390,15 +405,14 @@ def origin_of(opened: DeltaTable) -> TableOrigin | None:
 
 def version_of(topic_id: str, number: int, transactions: Mapping[str, int]) -> TableVersion:
     """What the version says of the partitions of this topic. transactions: all, by their names."""
-    ends: dict[PartitionNumber, int] = {}
-    epochs: dict[PartitionNumber, int] = {}
+    of_kind: dict[str, dict[PartitionNumber, int]] = {"": {}, EPOCH: {}, START: {}}
     for name, value in transactions.items():
         of_topic, _, rest = name.partition("/")
         partition, slash, kind = rest.partition("/")
         number_found = number_of(partition)
-        if of_topic == topic_id and number_found is not None and (not slash or kind == EPOCH):
-            (epochs if slash else ends)[number_found] = value
-    return TableVersion(number=number, ends=ends, epochs=epochs)
+        if of_topic == topic_id and number_found is not None and kind in of_kind and bool(slash) == bool(kind):
+            of_kind[kind][number_found] = value
+    return TableVersion(number=number, ends=of_kind[""], epochs=of_kind[EPOCH], starts=of_kind[START])
 
 
 def _of_ours(file: UploadedFile) -> ParquetUpload:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
@@ -24,6 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, ParquetUpload, TableOwner, open_table
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.parquet_files import GROUP_BYTES, Key, OpenFile, as_text
+from spark_replication.tables.types import TIMESTAMP
 
 JOINED_MIN = 16
 BATCH_ROWS = 64 << 10
@@ -39,6 +41,8 @@ class TableFile(NamedTuple):
     written_ms: int
     #: The values of the columns that the table is partitioned by.
     key: Key
+    #: The time of its newest row, as Delta's statistics have it. None: they have none.
+    newest_ms: int | None = None
 
 
 def join(
@@ -51,7 +55,7 @@ def join(
     """Join files that are far smaller than file_bytes, if there are `at_least`. Returns how many were."""
     with folder.translated("join files"):
         opened = open_table(folder, owner)
-        if opened is None or not _KNOWN_FEATURES.issuperset(opened.protocol().reader_features or ()):
+        if opened is None or not is_known(opened):
             return 0
         small = _small(files_in(opened), file_bytes)
         if len(small) < at_least:
@@ -65,22 +69,40 @@ def join(
         return joined
 
 
+def is_known(opened: DeltaTable) -> bool:
+    """Whether the table has no features but those that are ours."""
+    return _KNOWN_FEATURES.issuperset(opened.protocol().reader_features or ())
+
+
 def files_in(opened: DeltaTable) -> list[TableFile]:
     """The files of this version, oldest first."""
     found = pa.table(opened.get_add_actions(flatten=False))
     keys = found["partition"].to_pylist() if "partition" in found.column_names else [{}] * len(found)
     columns = opened.metadata().partition_columns
     files = [
-        TableFile(path, size, written_ms, tuple(as_text(key.get(name)) for name in columns))
-        for path, size, written_ms, key in zip(
+        TableFile(path, size, written_ms, tuple(as_text(key.get(name)) for name in columns), newest_ms)
+        for path, size, written_ms, key, newest_ms in zip(
             found["path"].to_pylist(),
             found["size_bytes"].to_pylist(),
             found["modification_time"].to_pylist(),
             keys,
+            _newest_ms(found),
             strict=True,
         )
     ]
     return sorted(files, key=lambda file: (file.written_ms, file.path))
+
+
+def _newest_ms(actions: pa.Table) -> list[int | None]:
+    """The time of the newest row of each file."""
+    if "max" in actions.column_names and actions.schema.field("max").type.get_field_index(TIMESTAMP) >= 0:
+        newest = pc.struct_field(actions["max"], TIMESTAMP)
+        if pa.types.is_timestamp(newest.type):
+            found: list[int | None] = (
+                newest.cast(pa.timestamp("ms", newest.type.tz), safe=False).cast(pa.int64()).to_pylist()
+            )
+            return found
+    return [None] * len(actions)
 
 
 def _small(files: Iterable[TableFile], file_bytes: int) -> list[TableFile]:

@@ -12,7 +12,7 @@ from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.places import partition_columns, table_uri
 from spark_replication.tables.types import table_schema
-from spark_replication.tables.upkeep import TableUpkeep
+from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 
 
 def fits_table(schema: str, partition_by: str) -> None:
@@ -45,9 +45,9 @@ class TablesPlace:
         folder = TableFolder(table_uri(self._path, topic), self._store)
         return TableUpkeep(folder, self._owner(topic, topic_id), now_ms)
 
-    def upkeep_task(self, topic: str, topic_id: str, file_bytes: int) -> UpkeepTask:
+    def upkeep_task(self, topic: str, topic_id: str, rules: UpkeepRules) -> UpkeepTask:
         uri, owner = table_uri(self._path, topic), self._owner(topic, topic_id)
-        return UpkeepTask(uri=uri, owner=owner, store=dict(self._store), file_bytes=file_bytes)
+        return UpkeepTask(uri=uri, owner=owner, store=dict(self._store), rules=rules)
 
     def _owner(self, topic: str, topic_id: str) -> TableOwner:
         return TableOwner(cluster_id=self._cluster_id, topic=topic, topic_id=topic_id)

@@ -1,12 +1,13 @@
-"""What keeps a topic's table small: checkpoints and clean-up of its log, sweeping, and joining (`joining`).
+"""What keeps a topic's table small: giving up its oldest rows (`retaining`), joining small files (`joining`),
+checkpoints and clean-up of its log, and sweeping.
 
 Rules:
-- Nothing here moves a transaction, or changes what rows there are. Writers go on meanwhile. Of two that tidy one table
-  at once the later one leaves off, and is no failure.
-- Swept are files that joining has removed, once no reader of an earlier version needs them, and orphans: files that no
-  version has had, once they are SWEPT_AGE_MS old. Before that a commit is made that holds nothing. A commit on an
-  earlier version is refused after it, and on a later one `delta_table` commits no file that is as old. So whatever the
-  log names up to that commit stays, and nothing else can ever come to be in the table.
+- Nothing here moves the end of a partition. Writers go on meanwhile. Of two that tidy one table at once the later one
+  leaves off, and is no failure.
+- Swept are files that were removed from the table, once no reader of an earlier version needs them, and orphans: files
+  that no version has had, once they are SWEPT_AGE_MS old. Before that a commit is made that holds nothing. A commit on
+  an earlier version is refused after it, and on a later one `delta_table` commits no file that is as old. So whatever
+  the log names up to that commit stays, and nothing else can ever come to be in the table.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from spark_replication.core.tables.retaining import TableRetention
 from spark_replication.errors import StorageFailed
 from spark_replication.mirror.tables.history import (
     RETENTION_OF_DATA,
@@ -31,6 +34,7 @@ from spark_replication.mirror.tables.history import (
 from spark_replication.tables.delta_table import DATA_HISTORY, UPLOAD_AGE_MS_MAX, TableOwner, open_table
 from spark_replication.tables.folder import LOG, TableFolder
 from spark_replication.tables.joining import join
+from spark_replication.tables.retaining import retain
 from spark_replication.tables.table_log import LogMoved, files_of
 
 SWEPT_AGE_MS = 4 * UPLOAD_AGE_MS_MAX
@@ -41,10 +45,19 @@ _NOT_DATA = (f"{LOG}/", "_change_data/")
 
 
 class TidiedFiles(NamedTuple):
+    #: Files that table.retention.* have removed.
+    given_up: int
     #: Small files that became part of larger ones.
     joined: int
     #: Files that no version has, or had for long.
     swept: int
+
+
+class UpkeepRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What settings say of it."""
+
+    file_bytes: int
+    retention: TableRetention = TableRetention()
 
 
 class TableUpkeep:
@@ -55,11 +68,12 @@ class TableUpkeep:
         self._now_ms = now_ms
         self._owner = owner
 
-    def tidy(self, file_bytes: int, *, swept_age_ms: int = SWEPT_AGE_MS) -> TidiedFiles:
+    def tidy(self, rules: UpkeepRules, *, swept_age_ms: int = SWEPT_AGE_MS) -> TidiedFiles:
         """All of it. StorageFailed: not all of it was done."""
-        joined = join(self._folder, self._owner, file_bytes, self._now_ms)
+        given_up = retain(self._folder, self._owner, rules.retention, self._now_ms())
+        joined = join(self._folder, self._owner, rules.file_bytes, self._now_ms)
         self.shorten_log()
-        return TidiedFiles(joined, len(self.sweep(swept_age_ms)))
+        return TidiedFiles(given_up, joined, len(self.sweep(swept_age_ms)))
 
     def shorten_log(self) -> None:
         """Make a checkpoint, and remove what the log has of before, as far as that is old enough."""

@@ -1,7 +1,7 @@
 """Whether a table is what it says: each partition's offsets are there once, without gaps, up to its end (TB1).
 
-A table may begin anywhere. What is remembered of its rows is where runs of them begin and end: as many as there are
-groups of rows in its files, while these are sorted.
+A table may begin anywhere, and says where. What is remembered of its rows is where runs of them begin and end: as many
+as there are groups of rows in its files, while these are sorted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class TableFault(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with the rows [start, end) of a partition."""
 
     partition: PartitionNumber
-    #: "missing" between others, or below the end that the table's transaction names; "double": there more than once;
-    #: "behind the end": there, although the transaction says less.
+    #: "missing" from the start to the end that the table's transactions name; "double": there more than once; "before
+    #: the start", "behind the end": there, although the transaction says otherwise.
     what: str
     start: Offset
     end: Offset
@@ -48,15 +48,21 @@ def faults(runs: Iterable[Run], version: TableVersion) -> list[TableFault]:
         of_partitions[partition].append((start, end))
     found: list[TableFault] = []
     for partition in sorted({*of_partitions, *version.ends}):
-        for what, start, end in _faults(sorted(of_partitions[partition]), version.end_of(partition) or 0):
+        told_start, told_end = version.starts.get(partition), version.end_of(partition) or 0
+        for what, start, end in _faults(sorted(of_partitions[partition]), told_start, told_end):
             if len(found) < FAULTS_MAX:
                 found.append(TableFault(partition=partition, what=what, start=start, end=end))
     return found
 
 
-def _faults(runs: list[tuple[Offset, Offset]], told_end: Offset) -> Iterator[tuple[str, Offset, Offset]]:
-    """runs: of one partition, sorted. told_end: by its transaction; 0: it has none."""
-    reached = runs[0][0] if runs else told_end
+def _faults(
+    runs: list[tuple[Offset, Offset]], told_start: Offset | None, told_end: Offset
+) -> Iterator[tuple[str, Offset, Offset]]:
+    """runs: of one partition, sorted. told_start and told_end: by its transactions; None and 0: it has none."""
+    first = runs[0][0] if runs else told_end
+    reached = first if told_start is None else min(first, told_start)
+    if told_start is not None and first < told_start:
+        yield "before the start", first, told_start
     for start, end in runs:
         if start < reached:
             yield "double", start, min(end, reached)

@@ -44,7 +44,7 @@ from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.parquet_files import StoredRows, TableFiles, table_batches
 from spark_replication.tables.types import table_schema
-from spark_replication.tables.upkeep import TableUpkeep
+from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 
 TABLE: Mapping[str, Scalar] = {"table": True, "table.flush.ms": 1_000}
 FILE_BYTES = 128 << 20
@@ -241,7 +241,7 @@ def many_commits(commits: int, harness: Harness) -> list[Row]:
         for number in range(1, commits + 1):
             found.append(_one_more(table, batch, number))
             if number % TIDY_COMMITS == 0:
-                upkeep.tidy(FILE_BYTES)
+                upkeep.tidy(UpkeepRules(file_bytes=FILE_BYTES))
             if number % 1_000 == 0:
                 harness.progress(f"{number:,} commits: {found[-1][COMMIT]:.0f} ms")
     edge = min(EDGE, commits // 2)

@@ -48,6 +48,7 @@ ALL = FlushRules(flush_ms=0, file_bytes=1 << 40)
 _COLUMNS = (
     "topic",
     "partition",
+    "table_start",
     "table_end",
     "log_start",
     "log_end",
@@ -119,14 +120,14 @@ def _status_of(routes: Routes, topic: TableTopic, store: StoreOptions) -> Iterab
 
 
 def _place_of(version: TableVersion, number: PartitionNumber, told: LogTold | None) -> Sequence[Any]:
-    end = version.end_of(number)
+    start, end = version.starts.get(number), version.end_of(number)
     if told is None:
-        return end, None, None, None, None, None, version.epoch_of(number), "no leader answers"
+        return start, end, None, None, None, None, None, version.epoch_of(number), "no leader answers"
     trouble = trouble_of(version, number, told)
     behind = max(0, told.high_watermark - (told.log_start if end is None else end))
     seconds = 0.0 if told.first_ms is None or not behind else max(0, now_ms() - told.first_ms) / 1_000
     why = "" if trouble is None else trouble.value
-    return end, told.log_start, told.high_watermark, behind, seconds, told.bytes, version.epoch_of(number), why
+    return start, end, told.log_start, told.high_watermark, behind, seconds, told.bytes, version.epoch_of(number), why
 
 
 @table.command()
@@ -179,11 +180,11 @@ def verify(reach: _Reach, output: Format, topics: tuple[str, ...]) -> None:
 @_reaching
 @click.argument("topics", nargs=-1, metavar="[TOPIC]…")
 def compact(reach: _Reach, topics: tuple[str, ...]) -> None:
-    """Join small files, shorten the tables' own logs, and remove files that no version has. Writers do so by
-    themselves."""
+    """Remove what table.retention.* no longer keep, join small files, shorten the tables' own logs, and remove files
+    that no version has. Writers do so by themselves."""
     with reach.routes() as routes:
         for topic in table_topics(routes, topics):
-            topic.upkeep(reach.store).tidy(topic.rules.file_bytes)
+            topic.upkeep(reach.store).tidy(topic.upkeep_rules)
 
 
 @table.command()

@@ -125,8 +125,8 @@ def is_to_be_taken_over(owner: TableOrigin, ours: TableOrigin, origin: TableOrig
 
 
 def carried_over(before: TableVersion) -> TableVersion:
-    """What the version of an earlier topic becomes for the topic that takes it over: the ends stay, and each epoch is
-    one later. So whatever was confirmed at an epoch of the earlier topic is of before, and all of this topic's epochs
-    are above those in its rows."""
+    """What the version of an earlier topic becomes for the topic that takes it over: starts and ends stay, and each
+    epoch is one later. So whatever was confirmed at an epoch of the earlier topic is of before, and all of this topic's
+    epochs are above those in its rows."""
     epochs = {partition: epoch + 1 for partition, epoch in before.epochs.items()}
-    return TableVersion(number=before.number, ends=before.ends, epochs=epochs)
+    return TableVersion(number=before.number, ends=before.ends, epochs=epochs, starts=before.starts)

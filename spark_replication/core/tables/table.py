@@ -5,6 +5,8 @@ Rules:
   then on, and the leader epoch at which these rows were confirmed. Of two commits that were made on one version, and
   name one partition, the second is refused.
 - TB5: a seal names an epoch, and adds no rows. What was confirmed at an earlier epoch is refused after it.
+- The first commit of a partition names where it begins, and who gives up its oldest rows names where it begins from
+  then on (`retaining`).
 - Nothing else is believed about what is in the table: no message, no znode, no file.
 """
 
@@ -36,6 +38,9 @@ class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
     ends: Mapping[PartitionNumber, Offset] = {}
     #: The highest leader epoch that a commit or a seal of the partition has named.
     epochs: Mapping[PartitionNumber, Epoch] = {}
+    #: The offset of the first row of each partition: its end, if all its rows were given up. A partition that has an
+    #: end and is not here was begun by an earlier release.
+    starts: Mapping[PartitionNumber, Offset] = {}
 
     def end_of(self, partition: PartitionNumber) -> Offset | None:
         return self.ends.get(partition)
@@ -104,13 +109,21 @@ def is_unchanged(before: TableVersion, now: TableVersion, partitions: Iterable[P
 
 def extended(version: TableVersion, number: int, added: Iterable[RowRange]) -> TableVersion:
     """The version that a commit of these rows on `version` makes."""
-    ends, epochs = dict(version.ends), dict(version.epochs)
+    ends, epochs, starts = dict(version.ends), dict(version.epochs), dict(version.starts)
     for each in added:
+        if is_begun_by(version, each):
+            starts[each.partition] = each.start
         ends[each.partition] = each.end
         epochs[each.partition] = each.confirmed_epoch
-    return TableVersion(number=number, ends=ends, epochs=epochs)
+    return TableVersion(number=number, ends=ends, epochs=epochs, starts=starts)
+
+
+def is_begun_by(version: TableVersion, added: RowRange) -> bool:
+    """Whether these are the first rows of their partition."""
+    return version.end_of(added.partition) is None
 
 
 def sealed(version: TableVersion, number: int, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
     """The version that a seal of these epochs on `version` makes."""
-    return TableVersion(number=number, ends=version.ends, epochs={**version.epochs, **epochs})
+    epochs = {**version.epochs, **epochs}
+    return TableVersion(number=number, ends=version.ends, epochs=epochs, starts=version.starts)

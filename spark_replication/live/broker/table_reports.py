@@ -126,10 +126,15 @@ def _of_writer(status: WriterStatus, now_ms: TimeMs) -> Iterator[Metric]:
     yield counter(
         "table_writer_refused_commits", "Commits that were refused, since others had written.", status.refused
     )
+    yield counter(
+        "table_writer_given_up_files",
+        "Files that it has removed from tables, since table.retention.* no longer keep them.",
+        status.given_up_files,
+    )
     yield counter("table_writer_joined_files", "Small files that became part of larger ones.", status.joined_files)
     yield counter(
         "table_writer_swept_files",
-        "Files that it has removed, since no version that is kept has them: orphans, and what was joined.",
+        "Files that it has removed, since no version that is kept has them: orphans, and what was given up or joined.",
         status.swept_files,
     )
     if status.committed_ms is not None:

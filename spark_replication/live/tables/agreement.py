@@ -8,6 +8,7 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 from spark_replication.client.reading.log_batch import LogBatch, metadata_of
 from spark_replication.client.reading.reader import Reader
@@ -29,22 +30,35 @@ def differences(topic: TableTopic, reader: Reader, opened: DeltaTable, version: 
     schema = pa.schema([field for field in pa.schema(opened.schema().to_arrow()) if field.name != DAY])
     for partition, end in sorted(version.ends.items()):
         if partition in topic.metadata.numbers:
-            for together in _together(topic, reader, partition, end):
+            for together in _together(topic, reader, partition, version.starts.get(partition, 0), end):
                 yield from _compared(together, opened, schema)
 
 
-def _together(topic: TableTopic, reader: Reader, partition: PartitionNumber, end: Offset) -> Iterator[list[LogBatch]]:
+def _together(
+    topic: TableTopic, reader: Reader, partition: PartitionNumber, start: Offset, end: Offset
+) -> Iterator[list[LogBatch]]:
+    """start: what the log has below it, the table has given up."""
     found: list[LogBatch] = []
     rows = 0
     with closing(reader.read(topic.name, partition, "earliest", end, topic_id=topic.metadata.topic_id)) as batches:
         for each in batches:
-            found.append(each)
+            if each.last_offset < start:
+                continue
+            found.append(_from(each, start))
             rows += each.batch.num_rows
             if rows >= ROWS_TOGETHER:
                 yield found
                 found, rows = [], 0
     if found:
         yield found
+
+
+def _from(found: LogBatch, start: Offset) -> LogBatch:
+    """Its rows from this offset on."""
+    before = max(0, start - found.base_offset)
+    if not before:
+        return found
+    return replace(found, base_offset=found.base_offset + before, batch=found.batch.slice(before))
 
 
 def _compared(together: Sequence[LogBatch], opened: DeltaTable, schema: pa.Schema) -> Iterator[TableFault]:

@@ -11,6 +11,7 @@ from spark_replication.client.finding.routes import Routes
 from spark_replication.config import Settings, settings_from, with_topic
 from spark_replication.core.tables.flushing import FlushRules
 from spark_replication.core.tables.restoring import outline_of
+from spark_replication.core.tables.retaining import TableRetention
 from spark_replication.core.tables.table import is_table
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.actions import DESCRIBE_SETTINGS
@@ -20,7 +21,7 @@ from spark_replication.mirror.delta.object_store import StoreOptions
 from spark_replication.tables.aside import UpkeepTask
 from spark_replication.tables.delta_table import DeltaTopicTable
 from spark_replication.tables.opening import TablesPlace
-from spark_replication.tables.upkeep import TableUpkeep
+from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 
 ASK_MS = 10_000
 
@@ -50,8 +51,13 @@ class TableTopic(msgspec.Struct, frozen=True):
     def upkeep(self, store: StoreOptions) -> TableUpkeep:
         return self._place(store).upkeep(self.name, self.metadata.topic_id)
 
+    @property
+    def upkeep_rules(self) -> UpkeepRules:
+        retention = TableRetention(ms=self.settings.table_retention_ms, bytes=self.settings.table_retention_bytes)
+        return UpkeepRules(file_bytes=self.settings.table_file_bytes, retention=retention)
+
     def upkeep_task(self, store: StoreOptions) -> UpkeepTask:
-        return self._place(store).upkeep_task(self.name, self.metadata.topic_id, self.settings.table_file_bytes)
+        return self._place(store).upkeep_task(self.name, self.metadata.topic_id, self.upkeep_rules)
 
     def _place(self, store: StoreOptions) -> TablesPlace:
         return TablesPlace(self.cluster_id, self.settings.table_path, store)
@@ -87,4 +93,14 @@ def _of_cluster(routes: Routes, deadline: Deadline) -> Settings:
     return settings_from({each.name: each.value for each in told.settings if each.name in _TOLD})
 
 
-_TOLD = frozenset({"table", "table.path", "table.flush.ms", "table.file.bytes", "table.partition.by"})
+_TOLD = frozenset(
+    {
+        "table",
+        "table.path",
+        "table.flush.ms",
+        "table.file.bytes",
+        "table.partition.by",
+        "table.retention.ms",
+        "table.retention.bytes",
+    }
+)

@@ -63,7 +63,7 @@ class TableWriters:
         self._upkeep: dict[str, _Upkeep] = {}
         self._tidying: threading.Thread | None = None
         self._due: list[tuple[float, str]] = []
-        self._tidied = TidiedFiles(0, 0)
+        self._tidied = TidiedFiles(0, 0, 0)
         #: Of topics that are tables no longer.
         self._gone = WriterProgress()
 
@@ -81,6 +81,7 @@ class TableWriters:
             commits=done.commits,
             rows=done.rows,
             refused=done.refused,
+            given_up_files=self._tidied.given_up,
             joined_files=self._tidied.joined,
             swept_files=self._tidied.swept,
             committed_ms=done.committed_ms,
@@ -182,7 +183,7 @@ class TableWriters:
         except ReplicationError as error:
             log.warning("%s", error)
         else:
-            self._tidied = TidiedFiles(self._tidied.joined + done.joined, self._tidied.swept + done.swept)
+            self._tidied = TidiedFiles(*(before + now for before, now in zip(self._tidied, done, strict=True)))
 
     def close(self) -> None:
         for writer in self.all:

@@ -40,6 +40,7 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows: Count
     #: Commits that were refused, since others had written.
     refused: Count
+    given_up_files: Count = 0
     joined_files: Count
     swept_files: Count
     committed_ms: TimeMs | None

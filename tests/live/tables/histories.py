@@ -286,7 +286,7 @@ class Histories:
     def _tidy(self) -> None:
         topic = self._topic()
         try:
-            topic.upkeep(self._store).tidy(topic.rules.file_bytes)
+            topic.upkeep(self._store).tidy(topic.upkeep_rules)
         except StorageFailed:  # others have written it all the time
             self.done["not tidied"] += 1
 

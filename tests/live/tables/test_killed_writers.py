@@ -16,7 +16,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.joining import files_in, join
 from spark_replication.tables.table_log import files_of
-from spark_replication.tables.upkeep import TableUpkeep
+from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 from spark_replication.tables.verifying import faults_of
 from tests.contract.topic_table_cast import OWNER, OfDelta
 from tests.live.tables.racing_writer import SHARED
@@ -63,7 +63,7 @@ def test_writers_that_are_killed_and_stopped_at_any_moment(tmp_path: Path) -> No
                     writers[chosen] = begun(uri, chosen + 1)
             if rng.random() < 0.2:
                 join(TableFolder(uri), OWNER, FILE_BYTES, now_ms, 4)
-                TableUpkeep(TableFolder(uri), OWNER, now_ms).tidy(FILE_BYTES)
+                TableUpkeep(TableFolder(uri), OWNER, now_ms).tidy(UpkeepRules(file_bytes=FILE_BYTES))
     finally:
         for writer in writers:
             writer.kill()

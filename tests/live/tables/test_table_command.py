@@ -21,6 +21,7 @@ CONFIG = {"page.enabled": False, "min.insync.replicas": 1, "table.writer.enabled
 STATUS = {
     "topic",
     "partition",
+    "table_start",
     "table_end",
     "log_start",
     "log_end",
@@ -103,6 +104,25 @@ def test_what_is_wrong_with_a_table_is_told_and_fails(cluster: sr.LocalCluster, 
         ("missing", 5, 6),
         ("not the log's", 0, 10),
     ]
+
+
+def test_a_table_gives_up_its_oldest_rows_and_goes_on(cluster: sr.LocalCluster, shell: Shell, topic: str) -> None:
+    def places() -> list[tuple[int | None, int | None]]:
+        return [(each["table_start"], each["table_end"]) for each in shell.rows("table", "status", topic, has=STATUS)]
+
+    assert places() == [(None, None), (None, None)]
+    produce(cluster, 0, 10, topic=topic)
+    produce(cluster, 0, 7, topic=topic, partition=1)
+    shell.run("table", "write", "--once", topic)
+    shell.run("table", "compact", topic)
+    assert places() == [(0, 10), (0, 7)], "a table keeps all rows, unless it is told"
+    shell.run("topics", "configure", topic, "table.retention.ms=0")
+    shell.run("table", "compact", topic)
+    assert (places(), offsets(cluster, topic)) == ([(10, 10), (7, 7)], [])
+    produce(cluster, 10, 5, topic=topic)
+    shell.run("table", "write", "--once", topic)
+    assert (places(), offsets(cluster, topic)) == ([(10, 15), (7, 7)], [*range(10, 15)])
+    assert f"{topic}: each offset is there once, as the log has it" in shell.run("table", "verify", topic).stderr
 
 
 def test_small_files_are_joined_by_hand(cluster: sr.LocalCluster, shell: Shell, topic: str) -> None:

@@ -214,7 +214,7 @@ def tidied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def noted(task: UpkeepTask) -> TidiedFiles:
         tidied_aside(task)
         found.append(task.uri.rpartition("/")[2])
-        return TidiedFiles(16, 3)
+        return TidiedFiles(2, 16, 3)
 
     monkeypatch.setattr(table_writers, "tidied_aside", noted)
     return found
@@ -255,6 +255,7 @@ def test_a_table_is_tidied_once_it_has_been_long(
     writers.run(at_most(2))
     eventually(lambda: writers.status(NOW_MS).joined_files == 16 * len(tidied) > 0, "it is tidied, and told")
     assert writers.status(NOW_MS).swept_files == 3 * len(tidied)
+    assert writers.status(NOW_MS).given_up_files == 2 * len(tidied)
     assert is_tidied(cluster, topic)
 
 
@@ -317,17 +318,21 @@ def test_a_table_that_is_not_tidied_is_written_on(
 
 
 @pytest.mark.parametrize(
-    ("planted", "found"),
+    ("planted", "found", "from_15"),
     [
-        (lambda table: None, []),
-        (lambda table: table.update({"number": "number + 1"}, predicate="_offset = 12"), [(10, 20)]),
-        (lambda table: table.update({"text": "NULL"}, predicate="_offset = 29"), [(20, 30)]),
-        (lambda table: table.update({"_leader_epoch": "7"}, predicate="_offset = 0"), [(0, 10)]),
-        (lambda table: table.update({"_offset": "1000"}, predicate="_offset = 15"), [(10, 20)]),
-        (lambda table: table.update({"_offset": "15"}, predicate="_offset = 25"), [(10, 20), (20, 30)]),
-        (lambda table: table.delete("_offset = 5"), [(0, 10)]),
-        (lambda table: table.delete("_offset >= 10 AND _offset < 20"), [(10, 20)]),
-        (lambda table: table.delete("true"), [(0, 10), (10, 20), (20, 30)]),
+        (lambda table: None, [], []),
+        (lambda table: table.update({"number": "number + 1"}, predicate="_offset = 12"), [(10, 20)], []),
+        (lambda table: table.update({"text": "NULL"}, predicate="_offset = 29"), [(20, 30)], [(20, 30)]),
+        (lambda table: table.update({"_leader_epoch": "7"}, predicate="_offset = 0"), [(0, 10)], []),
+        (lambda table: table.update({"_offset": "1000"}, predicate="_offset = 15"), [(10, 20)], [(15, 20)]),
+        (
+            lambda table: table.update({"_offset": "15"}, predicate="_offset = 25"),
+            [(10, 20), (20, 30)],
+            [(15, 20), (20, 30)],
+        ),
+        (lambda table: table.delete("_offset = 5"), [(0, 10)], []),
+        (lambda table: table.delete("_offset >= 10 AND _offset < 20"), [(10, 20)], [(15, 20)]),
+        (lambda table: table.delete("true"), [(0, 10), (10, 20), (20, 30)], [(15, 20), (20, 30)]),
     ],
     ids=["nothing", "value", "null", "epoch", "offset", "double", "missing", "batch", "all"],
 )
@@ -336,7 +341,9 @@ def test_a_table_that_is_not_the_log_is_found(
     topic: str,
     planted: Callable[[DeltaTable], None],
     found: list[tuple[int, int]],
+    from_15: list[tuple[int, int]],
 ) -> None:
+    """from_15: of a table that has given up what lies before."""
     for first in (0, 10, 20):  # each is a batch of its own
         produce(cluster, first, 10, topic=topic)
     write(cluster, topic)
@@ -346,5 +353,7 @@ def test_a_table_that_is_not_the_log_is_found(
         last = told.table(PATIENCE).last()
         assert last is not None
         faults = [*differences(told, reader, *last)]
+        faults_from_15 = [*differences(told, reader, last[0], replace(last[1], starts={0: 15}))]
     assert faults == [TableFault(partition=0, what=PARTS, start=start, end=end) for start, end in found]
+    assert [(each.start, each.end) for each in faults_from_15] == from_15
     assert [number for (number,) in stored(cluster.directory, "_partition", topic=topic) if number] == []

@@ -18,6 +18,7 @@ from spark_replication.mirror.tables.history import RETENTION_OF_DATA, as_interv
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.folder import SMALL_BYTES_MAX, TableFolder
 from spark_replication.tables.joining import files_in
+from spark_replication.tables.upkeep import UpkeepRules
 from spark_replication.tables.verifying import faults_of
 from tests.contract.topic_table_cast import FILE_BYTES, OWNER, OfDelta
 from tests.live.mirror.object_store import BUCKET, SECRET, ObjectStore
@@ -143,7 +144,8 @@ def test_a_table_there_is_tidied_by_another_process(store: ObjectStore) -> None:
     opened = table.opened()
     assert opened is not None
     opened.alter.set_table_properties({RETENTION_OF_DATA: as_interval(timedelta())})
-    tidied_aside(UpkeepTask(uri=URI, owner=OWNER, store=dict(cast.store), file_bytes=FILE_BYTES, swept_age_ms=-60_000))
+    rules = UpkeepRules(file_bytes=FILE_BYTES)
+    tidied_aside(UpkeepTask(uri=URI, owner=OWNER, store=dict(cast.store), rules=rules, swept_age_ms=-60_000))
     opened = table.opened()
     assert opened is not None
     (joined,) = files_in(opened)

@@ -211,7 +211,7 @@ def test_who_takes_a_table_over_has_all_of_it_in_one_commit_and_the_owner_before
     assert before.number is not None
     new = outlined(uri, NEW)
     after = new.take_over(ORIGIN)
-    assert after == TableVersion(number=before.number + 1, ends={0: 3, 2: 6}, epochs={0: 5, 2: 2})
+    assert after == TableVersion(number=before.number + 1, ends={0: 3, 2: 6}, epochs={0: 5, 2: 2}, starts={0: 0, 2: 5})
     assert new.take_over(ORIGIN) == after, "done again, it does nothing"
     assert new.is_outlined
     attempts: tuple[Callable[[], object], ...] = (

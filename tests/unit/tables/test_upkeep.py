@@ -24,7 +24,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner
 from spark_replication.tables.joining import JOINED_MIN, join
-from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, _swept
+from spark_replication.tables.upkeep import SWEPT_AGE_MS, TableUpkeep, UpkeepRules, _swept
 from spark_replication.tables.verifying import faults_of
 from tests.unit.tables.table_stories import (
     FILE_BYTES,
@@ -42,6 +42,7 @@ from tests.unit.tables.table_stories import (
 
 OWNER = TableOwner(cluster_id="ours", topic="orders", topic_id="first")
 TOPIC = pa.schema([("number", pa.int64())])
+RULES = UpkeepRules(file_bytes=FILE_BYTES)
 HOUR_MS = 3_600_000
 
 
@@ -55,7 +56,7 @@ def upkeep(table: DeltaTopicTable, clock: Callable[[], int] | None = None) -> Ta
 
 
 def test_a_table_that_is_not_there_needs_nothing(table: DeltaTopicTable) -> None:
-    upkeep(table).tidy(FILE_BYTES)
+    upkeep(table).tidy(RULES)
     assert not Path(table.folder.uri).exists()
 
 
@@ -107,13 +108,13 @@ def test_orphans_are_swept_and_nothing_else(table: DeltaTopicTable, *, checkpoin
 
 
 def test_it_says_how_many_files_it_has_joined_and_removed(table: DeltaTopicTable) -> None:
-    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+    assert upkeep(table).tidy(RULES) == (0, 0, 0)
     for start in range(JOINED_MIN):
         commit(table, TOPIC, rows(0, start, start + 1))
     orphan = uploads(table, [numbers(rows(0, 90, 91), TOPIC)])[0].path
     made_older(Path(table.folder.uri) / orphan, SWEPT_AGE_MS + 1_000)
-    assert upkeep(table).tidy(FILE_BYTES) == (JOINED_MIN, 1)
-    assert upkeep(table).tidy(FILE_BYTES) == (0, 0)
+    assert upkeep(table).tidy(RULES) == (0, JOINED_MIN, 1)
+    assert upkeep(table).tidy(RULES) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "the log is cut"])
@@ -206,8 +207,8 @@ def test_another_process_does_all_of_it(table: DeltaTopicTable) -> None:
         commit(table, TOPIC, rows(0, start, start + 1))
     orphan = uploads(table, [numbers(rows(0, 99, 100), TOPIC)])[0].path
     opened(table).alter.set_table_properties({RETENTION_OF_DATA: as_interval(timedelta())})
-    task = UpkeepTask(uri=table.folder.uri, owner=OWNER, store={}, file_bytes=FILE_BYTES, swept_age_ms=0)
-    assert tidied_aside(task) == (JOINED_MIN, JOINED_MIN + 1), "what was joined, and the orphan"
+    task = UpkeepTask(uri=table.folder.uri, owner=OWNER, store={}, rules=RULES, swept_age_ms=0)
+    assert tidied_aside(task) == (0, JOINED_MIN, JOINED_MIN + 1), "what was joined, and the orphan"
     assert len(files_of(table)) == 1
     assert data_files(table.folder.uri) == {*files_of(table)}
     assert orphan not in data_files(table.folder.uri)
@@ -217,6 +218,6 @@ def test_another_process_does_all_of_it(table: DeltaTopicTable) -> None:
 def test_what_another_process_could_not_do_is_told(table: DeltaTopicTable) -> None:
     commit(table, TOPIC, rows(0, 0, 1))
     other = TableOwner(cluster_id="theirs", topic="orders", topic_id="first")
-    task = UpkeepTask(uri=table.folder.uri, owner=other, store={}, file_bytes=FILE_BYTES)
+    task = UpkeepTask(uri=table.folder.uri, owner=other, store={}, rules=RULES)
     with pytest.raises(StorageFailed, match=r"was not tidied: .*is topic first's of cluster ours"):
         tidied_aside(task)

@@ -39,6 +39,26 @@ def test_what_is_wrong(runs: list[Run], ends: dict[int, int], found: list[TableF
     assert faults(runs, TableVersion(number=1, ends=ends)) == found
 
 
+@pytest.mark.parametrize(
+    ("runs", "start", "found"),
+    [
+        pytest.param([(0, 3, 5)], 3, [], id="whole"),
+        pytest.param([], 5, [], id="all was given up"),
+        pytest.param([], 3, [fault("missing", 3, 5)], id="all is missing"),
+        pytest.param([(0, 4, 5)], 3, [fault("missing", 3, 4)], id="the first are missing"),
+        pytest.param([(0, 2, 5)], 3, [fault("before the start", 2, 3)], id="more than the transaction says"),
+        pytest.param(
+            [(0, 1, 2), (0, 3, 5)],
+            3,
+            [fault("before the start", 1, 3), fault("missing", 2, 3)],
+            id="more than the transaction says, with a gap",
+        ),
+    ],
+)
+def test_a_table_that_says_where_it_begins(runs: list[Run], start: int, found: list[TableFault]) -> None:
+    assert faults(runs, TableVersion(number=1, ends={0: 5}, starts={0: start})) == found
+
+
 def test_no_more_faults_are_told_than_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "FAULTS_MAX", 2)
     assert len(faults([(0, at, at + 1) for at in range(0, 20, 2)], TableVersion(number=1, ends={0: 19}))) == 2

@@ -94,5 +94,5 @@ def test_a_table_that_is_neithers_stays(owner: TableOrigin) -> None:
 
 
 def test_ends_stay_and_epochs_go_on() -> None:
-    before = TableVersion(number=4, ends={0: 12, 2: 5}, epochs={0: 6, 1: 0})
-    assert carried_over(before) == TableVersion(number=4, ends={0: 12, 2: 5}, epochs={0: 7, 1: 1})
+    before = TableVersion(number=4, ends={0: 12, 2: 5}, epochs={0: 6, 1: 0}, starts={0: 4, 2: 5})
+    assert carried_over(before) == TableVersion(number=4, ends={0: 12, 2: 5}, epochs={0: 7, 1: 1}, starts={0: 4, 2: 5})

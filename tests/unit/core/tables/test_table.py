@@ -17,7 +17,7 @@ from spark_replication.core.tables.table import (
 )
 from spark_replication.model import Scalar
 
-BEFORE = TableVersion(number=4, ends={0: 10, 1: 3}, epochs={0: 5, 1: 2, 2: 7})
+BEFORE = TableVersion(number=4, ends={0: 10, 1: 3}, epochs={0: 5, 1: 2, 2: 7}, starts={0: 6})
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,12 @@ def test_which_partitions_are_unchanged(now: TableVersion, *, of_0: bool, of_2: 
 
 def test_a_commit_moves_its_partitions_alone() -> None:
     after = extended(BEFORE, 5, [rows(end=12, confirmed=6), rows(3, 0, 1, 0, 0)])
-    assert after == TableVersion(number=5, ends={0: 12, 1: 3, 3: 1}, epochs={0: 6, 1: 2, 2: 7, 3: 0})
+    assert after == TableVersion(
+        number=5, ends={0: 12, 1: 3, 3: 1}, epochs={0: 6, 1: 2, 2: 7, 3: 0}, starts={0: 6, 3: 0}
+    )
 
 
 def test_a_seal_moves_no_end() -> None:
     after = sealed(BEFORE, 5, {0: 6, 3: 0})
-    assert after == TableVersion(number=5, ends=BEFORE.ends, epochs={0: 6, 1: 2, 2: 7, 3: 0})
+    epochs = {0: 6, 1: 2, 2: 7, 3: 0}
+    assert after == TableVersion(number=5, ends=BEFORE.ends, epochs=epochs, starts=BEFORE.starts)

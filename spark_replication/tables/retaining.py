@@ -1,0 +1,148 @@
+"""The oldest files of a table are removed from it, as `table.retention.*` say (`core.tables.retaining`), in one commit.
+
+Rules:
+- The commit names where partitions begin from then on. It is tried on the last version, as long as that begins as
+  before and has all of these files: writers, whose commits add rows, go on meanwhile.
+- A reader of an earlier version has its files for as long as those of others: they are swept (`upkeep`).
+- A table with features that are not ours is left alone, as joining does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, QueryBuilder
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
+
+from spark_replication.core.tables.retaining import (
+    NOTHING,
+    AgedFile,
+    RowsOfPartition,
+    TableRetention,
+    beyond_limits,
+    given_up,
+)
+from spark_replication.core.tables.table import TableVersion
+from spark_replication.model import Offset, PartitionNumber, TimeMs
+from spark_replication.tables.delta_table import TableOwner, last_version
+from spark_replication.tables.folder import TableFolder
+from spark_replication.tables.joining import BATCH_ROWS, TableFile, files_in, is_known
+from spark_replication.tables.table_log import TableLog
+from spark_replication.tables.types import OFFSET, PARTITION
+
+FILES_MAX = 1_000  # at a time: what each has is read
+ATTEMPTS_MAX = 50
+
+
+def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, now_ms: TimeMs) -> int:
+    """Remove from the table what is beyond these limits. Returns how many files were: 0, too, if somebody else has done
+    so meanwhile."""
+    if not retention.is_on:
+        return 0
+    with folder.translated("give up its oldest rows"):
+        log = TableLog(folder)
+        found = last_version(folder, owner, log)
+        if found is None or not is_known(found[0]):
+            return 0
+        opened, version = found
+        files = {file.path: file for file in files_in(opened)}
+        aged = [AgedFile(file.path, file.bytes, file.newest_ms) for file in files.values()]
+        due = beyond_limits(aged, retention, now_ms)[:FILES_MAX]
+        columns = opened.metadata().partition_columns
+        of_files = {file.path: _rows_of(folder, files[file.path], columns) for file in due}
+        going = given_up(of_files, _starts_of(opened, version)) if due else NOTHING
+        removed = [files[path] for path in going.paths]
+        for _ in range(ATTEMPTS_MAX if removed else 0):
+            found = last_version(folder, owner, log)
+            if found is None or not _is_as_before(found, version, removed, going.starts):
+                return 0
+            if _removed(found[0], owner, removed, going.starts, now_ms):
+                folder.sync_version(found[0].version() + 1)
+                return len(removed)
+    return 0
+
+
+def _is_as_before(
+    now: tuple[DeltaTable, TableVersion],
+    before: TableVersion,
+    removed: Iterable[TableFile],
+    starts: Iterable[PartitionNumber],
+) -> bool:
+    opened, version = now
+    begins = all(version.starts.get(each) == before.starts.get(each) for each in starts)
+    return begins and set(removed) <= set(files_in(opened))
+
+
+def _removed(
+    opened: DeltaTable,
+    owner: TableOwner,
+    files: Iterable[TableFile],
+    starts: Mapping[PartitionNumber, Offset],
+    now_ms: TimeMs,
+) -> bool:
+    """Whether it was done. If not, others have written the table meanwhile."""
+    columns = opened.metadata().partition_columns
+    try:
+        opened.create_write_transaction(
+            [
+                RemoveAction(file.path, True, now_ms, file.bytes, dict(zip(columns, file.key, strict=True)))
+                for file in files
+            ],
+            mode="append",
+            schema=opened.schema(),
+            partition_by=columns,
+            commit_properties=CommitProperties(None, 0, [owner.start(*each) for each in starts.items()]),
+        )
+    except CommitFailedError:
+        return False
+    return True
+
+
+def _rows_of(
+    folder: TableFolder, source: TableFile, partition_columns: list[str]
+) -> Mapping[PartitionNumber, RowsOfPartition]:
+    values = dict(zip(partition_columns, source.key, strict=True))
+    counts: dict[PartitionNumber, int] = defaultdict(int)
+    ends: dict[PartitionNumber, Offset] = {}
+    with folder.opened(source.path) as file:
+        for rows in _places(pq.ParquetFile(file, pre_buffer=False), values):
+            for partition, count, last in _of_partitions(rows):
+                counts[partition] += count
+                ends[partition] = max(last + 1, ends.get(partition, 0))
+    return {partition: RowsOfPartition(counts[partition], end) for partition, end in ends.items()}
+
+
+def _places(file: pq.ParquetFile, values: Mapping[str, str | None]) -> Iterator[pa.Table]:
+    """Where the rows of the file lie. values: of the columns that the table is partitioned by, which no file has."""
+    told = [name for name in (PARTITION, OFFSET) if name not in values]
+    for batch in file.iter_batches(BATCH_ROWS, columns=told, use_threads=False):
+        yield pa.table(
+            {
+                name: batch.column(name) if name in told else pa.repeat(int(str(values[name])), len(batch))
+                for name in (PARTITION, OFFSET)
+            }
+        )
+
+
+def _of_partitions(rows: pa.Table) -> Iterator[tuple[PartitionNumber, int, Offset]]:
+    """How many of these rows each partition has, and the last offset of them."""
+    found = rows.group_by(PARTITION).aggregate([(OFFSET, "count"), (OFFSET, "max")])
+    columns = (found[name].to_pylist() for name in (PARTITION, f"{OFFSET}_count", f"{OFFSET}_max"))
+    yield from zip(*columns, strict=True)
+
+
+def _starts_of(opened: DeltaTable, version: TableVersion) -> Mapping[PartitionNumber, Offset]:
+    """Where the table has the first row of each partition. What an earlier release began is looked at."""
+    if version.starts.keys() >= version.ends.keys():
+        return version.starts
+    query = (
+        QueryBuilder()
+        .register("rows", opened)
+        .execute(f'SELECT "{PARTITION}", MIN("{OFFSET}") FROM rows GROUP BY "{PARTITION}"')
+    )
+    found = pa.RecordBatchReader.from_stream(query).read_all()
+    return {**dict(zip(found[0].to_pylist(), found[1].to_pylist(), strict=True)), **version.starts}
