@@ -41,6 +41,7 @@ def test_some_fresh_seeds_break_nothing() -> None:
         (SHARES, "queries"),
         (SHARES + 1, "guardians"),
         (SHARES + 2, "groups"),
+        (SHARES + 3, "tables"),
     ],
 )
 def test_fresh_seeds_break_nothing(share: int, profile: str) -> None:
