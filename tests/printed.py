@@ -112,6 +112,11 @@ NOT_RUN = {
     ): "tests/live/datasource/test_jobs.py runs both by spark-submit",
     (
         "topic-tables",
+        "spark-replication start --directory lake --detach",
+    ): "starts a cluster of its own: tests/live/wheel/test_wheel.py types it",
+    ("topic-tables", "import pyarrow as pa"): "goes on with that",
+    (
+        "topic-tables",
         "spark-replication start --directory anew",
     ): "is for a cluster whose predecessor is gone: tests/live/wheel/test_wheel.py types it",
     ("tables", 'aws_region = "eu-central-1"'): "names an object store: tests/live/mirror/test_object_store.py has one",

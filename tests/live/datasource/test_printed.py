@@ -1,5 +1,5 @@
 """What README and the guide print, run as printed: a page's blocks one after the other, against a cluster of four
-brokers that has the topic `orders`. tests/printed.py names the blocks that are run elsewhere."""
+brokers that has the topic `orders`, and the table `clicks`. tests/printed.py names the blocks that are run elsewhere."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sr.LocalCluster
         for name in ("jobs", "conf", "tests"):
             (home / name).symlink_to(ROOT / name)
         cluster.admin.create_topic("orders", SCHEMA, partitions=6)
+        cluster.admin.create_topic("clicks", SCHEMA, partitions=2, config={"table": True})
         with sr.Producer(cluster.bootstrap) as producer:
             for partition in range(6):
                 producer.send("orders", BATCH, partition=partition).result(30)
