@@ -105,8 +105,8 @@ GUARDIANS = {
 }
 # Of members of consumer groups.
 MEMBERS = {"kill_member": 6, "pause_member": 8, "leave_member": 4}
-# Of the writers of topics' tables, and the store that has these.
-WRITERS = {"pause_writer": 8, "tables_away": 4}
+# Of the writers of topics' tables, the store that has these, and people who make topics again of them.
+WRITERS = {"pause_writer": 8, "tables_away": 4, "restore_topic": 8}
 FAULTS = (*KINDS, *APART, *GUARDIANS, *MEMBERS, *WRITERS)
 LASTING = {
     "kill": (20, 1200),

@@ -26,6 +26,7 @@ from spark_replication.mirror.telling.comparing import Shown, compared
 from spark_replication.mirror.telling.latest import Latest, TableBatch
 from spark_replication.mirror.telling.latest_rows import Batch, LatestRows
 from spark_replication.model import TopicPartition
+from spark_replication.sim.world.stored import CLUSTER_ID
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 
 TELL_MS = (0, 10)
@@ -265,7 +266,7 @@ class MirrorWriter:
             batch,
             table.shown(),
             knows=rows.knows,
-            cluster_id="simulated",
+            cluster_id=CLUSTER_ID,
             now_ms=self._tables.world.now_ms,
         )
 

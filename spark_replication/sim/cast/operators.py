@@ -14,15 +14,18 @@ from spark_replication.messages.requests import (
     ElectLeaders,
     Reassign,
     RemovePartitions,
+    RestoredTable,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, Scalar, TopicPartition
+from spark_replication.model import BrokerId, Scalar, TableOrigin, TopicPartition
 from spark_replication.sim.cast.cluster import TOPIC, SimulatedCluster
 from spark_replication.sim.faults import Fault
 from spark_replication.sim.world.disk import SCHEMAS
+from spark_replication.sim.world.stored import CLUSTER_ID
 
 OTHER = "other"
 PARTITIONS_MAX = 3
+RESTORE_TRIES = 12
 
 
 class Operators:
@@ -59,6 +62,37 @@ class Operators:
         world = self._cluster.world
         again = CreateTopic(name=OTHER, schema=SCHEMAS[0], partitions=1, replication_factor=1 + fault.pick % 3)
         world.after(world.between(5, 150), "asks for it again", lambda: self._cluster.ask(again))
+        return True
+
+    def restore_topic(self, fault: Fault) -> bool:
+        """Delete the topic, and make it again of its table, by as many tries as that takes."""
+        stored = self._cluster.store.topics.get(OTHER)
+        if stored is None:
+            return self.create_topic(fault)
+        topic_id = stored.state.topic_id
+        if self._cluster.tables.table(topic_id).version.number is None:
+            return False
+        self._cluster.ask(DeleteTopic(topic=OTHER))
+        again = CreateTopic(
+            name=OTHER,
+            schema=stored.config.schema,
+            partitions=len(stored.state.partitions),
+            replication_factor=1 + fault.pick % 3,
+            config={"table": True},
+            restores=RestoredTable(
+                origin=TableOrigin(cluster_id=CLUSTER_ID, topic_id=topic_id),
+                earlier_columns=stored.config.earlier_columns,
+            ),
+        )
+        world = self._cluster.world
+
+        def ask(tries: int) -> None:
+            now = self._cluster.store.topics.get(OTHER)
+            if tries and (now is None or now.state.topic_id == topic_id):
+                self._cluster.ask(again)
+                world.after(world.between(5, 150), "asks for it again", lambda: ask(tries - 1))
+
+        ask(RESTORE_TRIES)
         return True
 
     def widen_topic(self, fault: Fault) -> bool:

@@ -33,7 +33,7 @@ from spark_replication.engine.client.table_writing import (
 )
 from spark_replication.engine.controller import table_seal
 from spark_replication.engine.controller.table_seal import SealStep, SealTable, TableSeal, TakeOverTable
-from spark_replication.errors import ReplicationError, StorageFailed, TableChanged
+from spark_replication.errors import ReplicationError, StorageFailed, TableChanged, WrongCluster
 from spark_replication.messages.ranges import FoundRange, WantedRange
 from spark_replication.messages.tables import TableEndsTaken, TellTableEnds, ToldTableEnd
 from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, TopicPartition
@@ -41,7 +41,8 @@ from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.judges.tables import TablesJudge
 from spark_replication.sim.world.disk import Disk, Record
-from spark_replication.sim.world.topic_tables import FileOfRows, TableInMemory, TableRow
+from spark_replication.sim.world.stored import CLUSTER_ID
+from spark_replication.sim.world.topic_tables import FileOfRows, TableHandle, TableInMemory, TableRow
 from spark_replication.sim.world.world import Process, World
 
 TAKES_MS = (2, 30)
@@ -68,7 +69,12 @@ class TopicTables:
         self._tables: dict[str, TableInMemory] = {}
 
     def table(self, topic_id: str) -> TableInMemory:
-        return self._tables.setdefault(topic_id, TableInMemory())
+        """The table that is, or was, this topic's."""
+        return self._tables.setdefault(topic_id, TableInMemory(_origin(topic_id)))
+
+    def handle(self, topic_id: str) -> TableHandle:
+        """As the topic, or who writes for it, has it."""
+        return TableHandle(self._tables, _origin(topic_id))
 
     def heal(self) -> None:
         self.is_healed = True
@@ -88,7 +94,7 @@ class TopicTables:
             if self._world.now_ms >= self.unreachable_until_ms and not self._is_lost():
                 try:
                     found = act()
-                except TableChanged as error:
+                except (TableChanged, WrongCluster) as error:
                     found = error
                 if self._is_lost():
                     found = StorageFailed(f"{what}: the answer was lost")
@@ -115,7 +121,7 @@ class SimulatedSealer:
         self._do(topic_id, work, work.begin())
 
     def _do(self, topic_id: str, work: TableSeal, step: SealStep) -> None:
-        table = self._tables.table(topic_id)
+        table = self._tables.handle(topic_id)
         match step:
             case TableAnswered():
                 self._handle(step)
@@ -184,7 +190,7 @@ class TableWriter(Client):
         self.world.after(delay_ms, what, action, on=self)
 
     def _do(self, doing: Doing) -> None:
-        table = self._tables.table(self._topic_id)
+        table = self._tables.handle(self._topic_id)
         match doing:
             case LoadTable():
                 self._tables.ask("loads a table", table.load, self._loaded, self)
@@ -294,7 +300,7 @@ class TableWriter(Client):
         return chosen[self.world.between(0, len(chosen) - 1)]
 
     def _commit(self, doing: CommitRows) -> None:
-        table, topic, topic_id = self._tables.table(self._topic_id), self._topic, self._topic_id
+        table, topic, topic_id = self._tables.handle(self._topic_id), self._topic, self._topic_id
         rows = {each.partition: list(self._rows[each.partition]) for each in doing.added}
         stored = tuple(
             TableRow(each.partition, offset, record)
@@ -322,6 +328,10 @@ class TableWriter(Client):
             self._do(self._writing.failed())
         else:
             self._do(self._writing.committed(answer))
+
+
+def _origin(topic_id: str) -> TableOrigin:
+    return TableOrigin(cluster_id=CLUSTER_ID, topic_id=topic_id)
 
 
 def _found(wanted: WantedRange, broker: BrokerProcess) -> FoundRange:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from crc32c import crc32c
+from msgspec import UNSET
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Group, PartitionWrite, StoredPartition
@@ -481,6 +482,8 @@ class Checkers:
     def topic_stored(self, topic: str, before: TopicState | None, after: TopicState) -> None:
         """Note the partitions that go, and the assignments that became narrower. A leaderAndISR of the same multi() is
         stored later: what must hold of both is checked after the multi()."""
+        if after.restores is not UNSET:
+            self.tables.restored(after.topic_id, after.restores.topic_id)
         if before is None or before.topic_id != after.topic_id:
             return
         gone = before.partitions.keys() - after.partitions.keys()

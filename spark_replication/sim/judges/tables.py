@@ -32,14 +32,22 @@ class TableRows(NamedTuple):
 
 class TablesJudge:
     def __init__(self) -> None:
+        #: By the topic_id that a table was made for.
         self._rows: dict[tuple[str, PartitionNumber], TableRows] = {}
+        #: The same, by the topic_ids of those that restore it.
+        self._made_for: dict[str, str] = {}
+
+    def restored(self, topic_id: str, origin: str) -> None:
+        """This topic goes on with the table of an earlier one, whether or not anybody has taken that over yet."""
+        self._made_for[topic_id] = self._made_for.get(origin, origin)
 
     def rows(self, topic_id: str, partition: PartitionNumber) -> TableRows | None:
-        return self._rows.get((topic_id, partition))
+        return self._rows.get((self._made_for.get(topic_id, topic_id), partition))
 
     def added(self, story: Story, added: RowRange, records: Sequence[Record]) -> None:
         """A commit has added these records."""
-        known = self._rows.setdefault((story.topic_id, added.partition), TableRows(added.start, []))
+        made_for = self._made_for.get(story.topic_id, story.topic_id)
+        known = self._rows.setdefault((made_for, added.partition), TableRows(added.start, []))
         if known.end != added.start or len(records) != added.end - added.start:
             raise InvariantBroken(
                 TABLE_IS_THE_LOG,
@@ -54,7 +62,7 @@ class TablesJudge:
         self._compare(story, story.committed[start:], start)
 
     def _compare(self, story: Story, committed: Sequence[Record | None], start: Offset) -> None:
-        known = self._rows.get((story.topic_id, story.partition.partition))
+        known = self.rows(story.topic_id, story.partition.partition)
         for offset, record in enumerate(committed, start):
             if known is None or not known.start <= offset < known.end or record is None:
                 continue
@@ -66,7 +74,7 @@ class TablesJudge:
 
     def starts_at(self, partition: TopicPartition, topic_id: str, log_start: Offset) -> None:
         """Some replica's log starts here."""
-        known = self._rows.get((topic_id, partition.partition))
+        known = self.rows(topic_id, partition.partition)
         end = 0 if known is None else known.end
         if log_start > end:
             raise InvariantBroken(
@@ -74,7 +82,7 @@ class TablesJudge:
             )
 
     def begins_to_lead(self, story: Story, image: LogImage) -> None:
-        known = self._rows.get((story.topic_id, story.partition.partition))
+        known = self.rows(story.topic_id, story.partition.partition)
         if known is not None and image.end < known.end:
             raise InvariantBroken(
                 NO_OFFSET_TWICE,

@@ -68,7 +68,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LogImage:
-    """The records in one replica's files from offset `start` on, as the kernel has them, without a torn or cut tail."""
+    """The records in one replica's files from offset `start` on, as the kernel has them, without a torn or cut tail.
+
+    One that has rotted is there still: whoever reads it finds out. So is the copy of one (storage.log.segment_copy).
+    """
 
     def __init__(self, files: FaultyFiles, path: Path, folder: Folder) -> None:
         self.folder = folder
@@ -84,6 +87,7 @@ class LogImage:
         self._last = 0  # the segment that is read as far as it goes; those before it are read whole
         self._read = 0  # how many bytes of its index are read
         self._head = 0  # the checksum of its schema
+        self._before: dict[int, Record] = {}  # what was there when everything was last read again, by offset
 
     @property
     def end(self) -> int:
@@ -106,6 +110,7 @@ class LogImage:
         cuts = [found.cuts for pair in segments for found in pair]
         known = len(self._segments)
         if start != self.start or segments[:known] != self._segments or cuts[: len(self._cuts)] != self._cuts:
+            self._before = dict(enumerate(self.records, self.start))
             self.start, self.records, self.agreed, self._last, self._read = start, [], 0, 0, 0
         self._segments, self._cuts = segments, cuts
         while self._last < len(segments):
@@ -122,6 +127,8 @@ class LogImage:
             if self._read == 0 and entry.base_offset < self.end:
                 return True  # a copy for a start that was never stored (storage.log.segment_copy): it is left out
             content = bytes(data.content[entry.position : entry.position + entry.bytes])
+            if entry.crc != crc32c(content) and (known := self._before.get(entry.base_offset)) is not None:
+                content = known.content if _is_rotten(content, known.content) else content
             if encode_entry(entry) != stored or entry.crc != crc32c(content) or entry.base_offset != self.end:
                 return False
             if self._read == 0:
@@ -130,6 +137,11 @@ class LogImage:
             self.records.append(Record(entry.leader_epoch, self._head, content, *numbers))
             self._read += ENTRY_BYTES
         return True
+
+
+def _is_rotten(content: bytes, before: bytes) -> bool:
+    """Whether one byte is another. A torn write leaves more."""
+    return len(content) == len(before) and sum(one != other for one, other in zip(content, before, strict=True)) == 1
 
 
 def _segments(folder: Folder, start: int) -> list[tuple[File, File]]:

@@ -34,6 +34,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.operations import EXISTS, Committed, Create, Delete, Node, Operation, Rejected, SetData
 
 GARBAGE = b"garbage"
+CLUSTER_ID = "simulated"
 
 Kind = TypeVar("Kind", Registration, BrokerEpoch)
 
@@ -61,7 +62,7 @@ class Stored:
         self.topic_stored: Callable[[str, TopicState | None, TopicState], None] = lambda *_: None
         self.store_changed: Callable[[], None] = lambda: None
         self._spoilt: dict[str, bytes] = {}
-        self.multi([Create(paths.CLUSTER, encode(ClusterInfo(cluster_id="simulated")))])
+        self.multi([Create(paths.CLUSTER, encode(ClusterInfo(cluster_id=CLUSTER_ID)))])
 
     def multi(self, operations: Sequence[Operation], session: int = 0) -> Committed | Rejected:
         outcome = self.tree.multi(operations, session)

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from spark_replication.core.tables.restoring import carried_over, is_to_be_taken_over
 from spark_replication.core.tables.table import (
     RowRange,
     TableVersion,
@@ -22,6 +24,8 @@ from spark_replication.core.tables.table import (
 from spark_replication.errors import TableChanged, WrongCluster
 from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, in_ranges, require
 from spark_replication.ports import UploadedFile
+
+NOBODYS = TableOrigin(cluster_id="none", topic_id="none")
 
 
 class TableRow(NamedTuple):
@@ -44,7 +48,8 @@ class FileOfRows(msgspec.Struct, frozen=True):
 class TableInMemory:
     """ports.TopicTable, and all of its handles at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: TableOrigin = NOBODYS) -> None:
+        self.owner = owner
         #: What `load` tells.
         self.version = TableVersion()
         #: By path, in the order of their commits.
@@ -75,7 +80,13 @@ class TableInMemory:
         return self.version
 
     def take_over(self, origin: TableOrigin) -> TableVersion:
-        raise WrongCluster(f"each topic has a table of its own here, and none is {origin.topic_id}'s")
+        raise WrongCluster(f"who asks is not known here: a TableHandle takes over what is {origin.topic_id}'s")
+
+    def is_taken_over(self, by: TableOrigin, origin: TableOrigin) -> None:
+        """WrongCluster: it is neither's."""
+        if is_to_be_taken_over(self.owner, by, origin, "the table in memory"):
+            self.version = replace(carried_over(self.version), number=self._next_number())
+            self.owner = by
 
     def _next_number(self) -> int:
         return 0 if self.version.number is None else self.version.number + 1
@@ -86,6 +97,37 @@ class TableInMemory:
                 f"partitions {in_ranges(partitions)} have changed between version {on.number} and "
                 f"{self.version.number}: load the table again"
             )
+
+
+class TableHandle:
+    """ports.TopicTable of one topic: what another has taken over is refused."""
+
+    def __init__(self, tables: dict[str, TableInMemory], owner: TableOrigin) -> None:
+        """tables: all that there are, by the topic_ids that have or had them."""
+        self._tables = tables
+        self._owner = owner
+
+    @property
+    def _table(self) -> TableInMemory:
+        found = self._tables.setdefault(self._owner.topic_id, TableInMemory(self._owner))
+        if found.owner != self._owner:
+            raise WrongCluster(f"the table is {found.owner.topic_id}'s by now")
+        return found
+
+    def load(self) -> TableVersion:
+        return self._table.load()
+
+    def commit(self, on: TableVersion, added: Sequence[RowRange], files: Sequence[UploadedFile]) -> TableVersion:
+        return self._table.commit(on, added, files)
+
+    def seal(self, on: TableVersion, epochs: Mapping[PartitionNumber, Epoch]) -> TableVersion:
+        return self._table.seal(on, epochs)
+
+    def take_over(self, origin: TableOrigin) -> TableVersion:
+        found = self._tables[origin.topic_id]
+        found.is_taken_over(self._owner, origin)
+        self._tables[self._owner.topic_id] = found
+        return found.load()
 
 
 def anything_fits(_schema: str, _partition_by: str) -> None:

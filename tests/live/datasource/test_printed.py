@@ -1,5 +1,6 @@
 """What README and the guide print, run as printed: a page's blocks one after the other, against a cluster of four
-brokers that has the topic `orders`, and the table `clicks`. tests/printed.py names the blocks that are run elsewhere."""
+brokers that has the topic `orders`, and the table `clicks`. tests/printed.py names the blocks that are run
+elsewhere."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pytest
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.faulty_files import FaultyFiles, Folder
 from spark_replication.sim.world.world import Killed
+from spark_replication.storage.log.segment_files import DATA
 from tests.unit.storage.storage_stories import log_in, prepared
 
 FOLDER = Path("orders-0.id")
@@ -41,3 +42,29 @@ def test_a_log_that_is_to_start_elsewhere_is_seen_as_before_or_after(offset: int
         if files.dies_in is not None:
             break
     assert starts == {0, offset}
+
+
+@pytest.mark.parametrize(("bytes_changed", "kept"), [(1, 2), (2, 0)])
+def test_a_batch_that_has_rotted_is_there_still_and_so_is_its_copy(bytes_changed: int, kept: int) -> None:
+    """But what a torn write has left is not: that is more than a byte."""
+    files = FaultyFiles()
+    files.make_folder(FOLDER)
+    log = log_in(FOLDER, files=files, segment_bytes=600)  # two batches
+    log.begin_epoch(0)
+    for _ in range(5):
+        log.append(prepared(log.log_end, 1), leader_epoch=0, timestamp_ms=0)
+    folder = files.root.names[str(FOLDER)]
+    assert isinstance(folder, Folder)
+    image = LogImage(files, FOLDER, folder)
+    image.refresh()
+    records = image.records
+    path = FOLDER / f"{2:020}{DATA}"
+    size = files.size(path)
+    assert size is not None
+    for before_end in range(1, bytes_changed + 1):
+        files.rot(path, size - before_end)
+    image.refresh()
+    assert image.records == records, "nobody has looked"
+    log.drop_below(3)
+    image.refresh()
+    assert (image.start, image.records) == (3, records[3 : 3 + kept])
