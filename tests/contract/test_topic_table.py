@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.tables.table import RowRange, TableVersion
-from spark_replication.errors import TableChanged
-from tests.contract.topic_table_cast import InMemory, OfDelta, TableCast
+from spark_replication.errors import StorageFailed, TableChanged, WrongCluster
+from tests.contract.topic_table_cast import TOPIC_ID, InMemory, OfDelta, TableCast, origin_of
 
 
 @pytest.fixture(params=["in memory", "on disk"])
@@ -160,3 +160,46 @@ def test_a_seal_that_does_not_raise_an_epoch_is_a_mistake(cast: TableCast, epoch
     with pytest.raises(ValueError, match=r"a seal names epochs|is not above"):
         cast.handle().seal(before, epochs)
     assert cast.handle().load() == before
+
+
+# A topic that goes on with the table of an earlier one (TB7)
+
+
+def test_a_table_that_is_taken_over_ends_where_it_did_and_is_of_no_earlier_epoch(cast: TableCast) -> None:
+    before = commit(cast, rows(0, 3, 5, epoch=2), rows(1, 0, 1, epoch=7))
+    file, later = cast.upload([rows(0, 5, 6, epoch=3)]), cast.handle("later")
+    taken = later.take_over(origin_of(TOPIC_ID))
+    assert (taken.starts, taken.ends, taken.epochs) == (before.starts, before.ends, {0: 3, 1: 8})
+    assert (taken.number or 0) > (before.number or 0)
+    assert cast.handle("later").load() == taken
+    assert cast.handle("later").take_over(origin_of(TOPIC_ID)) == taken, "done again, it does nothing"
+    later.commit(taken, [rows(0, 5, 6, epoch=3)], [file])
+    assert later.load().ends == {0: 6, 1: 1}
+
+
+def test_whose_table_was_taken_over_is_refused_whatever_it_asks(cast: TableCast) -> None:
+    seen = commit(cast, rows(0, 0, 2))
+    earlier, file = cast.handle(), cast.upload([rows(0, 2, 3)])
+    taken = cast.handle("later").take_over(origin_of(TOPIC_ID))
+    with pytest.raises(WrongCluster):
+        earlier.commit(seen, [rows(0, 2, 3)], [file])
+    with pytest.raises(WrongCluster):
+        earlier.seal(seen, {0: 9})
+    with pytest.raises(WrongCluster):
+        earlier.load()
+    with pytest.raises(WrongCluster):
+        cast.handle("another").take_over(origin_of(TOPIC_ID))
+    assert cast.handle("later").load() == taken
+
+
+def test_a_table_may_be_taken_over_from_who_has_taken_it_over(cast: TableCast) -> None:
+    commit(cast, rows(0, 0, 2, epoch=4))
+    cast.handle("later").take_over(origin_of(TOPIC_ID))
+    assert cast.handle("last").take_over(origin_of("later")).epochs == {0: 6}
+    with pytest.raises(WrongCluster):
+        cast.handle("later").load()
+
+
+def test_where_there_is_no_table_none_is_taken_over(cast: TableCast) -> None:
+    with pytest.raises(StorageFailed):
+        cast.handle("later").take_over(origin_of(TOPIC_ID))

@@ -10,19 +10,22 @@ import pyarrow as pa
 from spark_replication.core.tables.table import RowRange
 from spark_replication.mirror.delta.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.delta.reading import rows_of
+from spark_replication.model import TableOrigin
 from spark_replication.ports import TopicTable, UploadedFile
 from spark_replication.process.threads import now_ms
-from spark_replication.sim.world.topic_tables import FileOfRows, TableInMemory, TableRow
+from spark_replication.sim.world.topic_tables import FileOfRows, TableHandle, TableInMemory, TableRow
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.parquet_files import StoredRows, TableFiles
 from spark_replication.tables.types import OFFSET, PARTITION
+
+CLUSTER, TOPIC_ID = "a cluster", "a topic's id"
 
 
 class TableCast(Protocol):
     """One topic's table, and as many writers of it as a story needs."""
 
-    def handle(self) -> TopicTable:
-        """A writer's own, which has seen nothing yet."""
+    def handle(self, topic_id: str = TOPIC_ID) -> TopicTable:
+        """A writer's own, which has seen nothing yet. topic_id: of the topic that it writes for."""
 
     def upload(self, ranges: Sequence[RowRange]) -> UploadedFile:
         """A file with just these rows."""
@@ -31,19 +34,23 @@ class TableCast(Protocol):
         """What is in the table: of each row its partition and offset, sorted."""
 
 
-CLUSTER, TOPIC_ID = "a cluster", "a topic's id"
 OWNER = TableOwner(cluster_id=CLUSTER, topic="orders", topic_id=TOPIC_ID)
 TOPIC = pa.schema([("number", pa.uint32())])
 FILE_BYTES = 1 << 20
 
 
+def origin_of(topic_id: str) -> TableOrigin:
+    return TableOrigin(cluster_id=CLUSTER, topic_id=topic_id)
+
+
 class InMemory:
     def __init__(self) -> None:
-        self._table = TableInMemory()
+        self._table = TableInMemory(origin_of(TOPIC_ID))
+        self._tables = {TOPIC_ID: self._table}
         self._files = 0
 
-    def handle(self) -> TopicTable:
-        return self._table
+    def handle(self, topic_id: str = TOPIC_ID) -> TopicTable:
+        return TableHandle(self._tables, origin_of(topic_id))
 
     def upload(self, ranges: Sequence[RowRange]) -> UploadedFile:
         self._files += 1
@@ -61,8 +68,9 @@ class OfDelta:
         self.uri = uri
         self.store = store
 
-    def handle(self) -> DeltaTopicTable:
-        return DeltaTopicTable(self.uri, OWNER, TOPIC, self.store, now_ms=now_ms)
+    def handle(self, topic_id: str = TOPIC_ID) -> DeltaTopicTable:
+        owner = TableOwner(cluster_id=CLUSTER, topic="orders", topic_id=topic_id)
+        return DeltaTopicTable(self.uri, owner, TOPIC, self.store, now_ms=now_ms)
 
     def upload(self, ranges: Sequence[RowRange]) -> UploadedFile:
         table = self.handle()

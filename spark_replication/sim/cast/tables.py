@@ -94,7 +94,7 @@ class TopicTables:
             if self._world.now_ms >= self.unreachable_until_ms and not self._is_lost():
                 try:
                     found = act()
-                except (TableChanged, WrongCluster) as error:
+                except (StorageFailed, TableChanged, WrongCluster) as error:
                     found = error
                 if self._is_lost():
                     found = StorageFailed(f"{what}: the answer was lost")

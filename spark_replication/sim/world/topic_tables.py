@@ -21,7 +21,7 @@ from spark_replication.core.tables.table import (
     require_sealed,
     sealed,
 )
-from spark_replication.errors import TableChanged, WrongCluster
+from spark_replication.errors import StorageFailed, TableChanged, WrongCluster
 from spark_replication.model import Epoch, Offset, PartitionNumber, TableOrigin, in_ranges, require
 from spark_replication.ports import UploadedFile
 
@@ -82,7 +82,7 @@ class TableInMemory:
     def take_over(self, origin: TableOrigin) -> TableVersion:
         raise WrongCluster(f"who asks is not known here: a TableHandle takes over what is {origin.topic_id}'s")
 
-    def is_taken_over(self, by: TableOrigin, origin: TableOrigin) -> None:
+    def be_taken_over(self, by: TableOrigin, origin: TableOrigin) -> None:
         """WrongCluster: it is neither's."""
         if is_to_be_taken_over(self.owner, by, origin, "the table in memory"):
             self.version = replace(carried_over(self.version), number=self._next_number())
@@ -124,8 +124,10 @@ class TableHandle:
         return self._table.seal(on, epochs)
 
     def take_over(self, origin: TableOrigin) -> TableVersion:
-        found = self._tables[origin.topic_id]
-        found.is_taken_over(self._owner, origin)
+        found = self._tables.get(origin.topic_id)
+        if found is None or found.version.number is None:
+            raise StorageFailed("there is no table any more")
+        found.be_taken_over(self._owner, origin)
         self._tables[self._owner.topic_id] = found
         return found.load()
 

@@ -11,13 +11,18 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from spark_replication.core.tables.retaining import TableRetention
 from spark_replication.core.tables.table import RowRange, TableVersion
-from spark_replication.errors import StorageFailed
+from spark_replication.errors import InvalidRequest, StorageFailed
 from spark_replication.mirror.delta.object_store import PATIENCE
 from spark_replication.mirror.tables.history import RETENTION_OF_DATA, as_interval
+from spark_replication.model import TableOrigin
+from spark_replication.process.threads import now_ms
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.folder import SMALL_BYTES_MAX, TableFolder
+from spark_replication.tables.found import found_tables
 from spark_replication.tables.joining import files_in
+from spark_replication.tables.retaining import retain
 from spark_replication.tables.upkeep import UpkeepRules
 from spark_replication.tables.verifying import faults_of
 from tests.contract.topic_table_cast import FILE_BYTES, OWNER, OfDelta
@@ -157,3 +162,39 @@ def test_a_table_there_is_tidied_by_another_process(store: ObjectStore) -> None:
     assert (fresh.ends, fresh.epochs) == (version.ends, version.epochs)
     assert cast.rows() == [(0, at) for at in range(16)]
     assert faults_of(opened, fresh) == []
+
+
+def test_tables_there_are_found_by_who_knows_of_none(store: ObjectStore) -> None:
+    cast, path = cast_in(store), f"s3a://{BUCKET}/tables"
+    assert [*found_tables(path, cast.store)] == []
+    version = cast.handle().load()
+    version = cast.handle().commit(version, [rows(1, 4, 9)], [cast.upload([rows(1, 4, 9)])])
+    for beside in ("notes/read-me", "orders.txt"):
+        sink = TableFolder(path, cast.store).create(beside)
+        sink.write(b"no table")
+        sink.close()
+    (found,) = found_tables(path, cast.store)
+    assert (found.topic, found.uri, found.version, found.row_count) == ("orders", URI, version, 5)
+    assert found.origin == TableOrigin(cluster_id=OWNER.cluster_id, topic_id=OWNER.topic_id)
+    with pytest.raises(InvalidRequest, match="there is no table none below"):
+        [*found_tables(path, cast.store, ["none"])]
+    with pytest.raises(InvalidRequest, match="is no table of a topic"):
+        [*found_tables(path, cast.store, ["notes"])]
+    store.down()
+    with pytest.raises(StorageFailed, match="did not say which tables are in it") as told:
+        [*found_tables(path, {**cast.store, "max_retries": "0", "timeout": "2s", "retry_timeout": "2s"})]
+    assert SECRET not in str(told.value)
+    store.up()
+
+
+def test_a_table_there_gives_up_its_oldest_rows(store: ObjectStore) -> None:
+    cast = cast_in(store)
+    table = cast.handle()
+    version = table.load()
+    for start in range(0, 6, 2):
+        added = rows(0, start, start + 2)
+        version = table.commit(version, [added], [cast.upload([added])])
+    folder = TableFolder(URI, cast.store)
+    assert retain(folder, OWNER, TableRetention(bytes=0), now_ms()) == 3
+    after = cast.handle().load()
+    assert (after.starts, after.ends, cast.rows()) == ({0: 6}, version.ends, [])
