@@ -46,7 +46,7 @@ from spark_replication.tables.parquet_files import StoredRows, TableFiles, table
 from spark_replication.tables.types import table_schema
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 
-TABLE: Mapping[str, Scalar] = {"table": True, "table.flush.ms": 1_000}
+FLUSHES = 3  # of a table, at least, while single rows are sent
 FILE_BYTES = 128 << 20
 ROW_BYTES_SENT, PARTITIONS, ROUND_S = 1 << 10, 3, 15.0
 ASK_MS = 30_000
@@ -66,37 +66,44 @@ TablePart = Literal["produce", "files", "commits", "topics"]
 def measure(
     parts: Collection[TablePart],
     producing: Sequence[Produce | Acknowledge],
+    harness: Harness,
+    *,
     mib: int,
     commits: int,
     topics: int,
-    harness: Harness,
+    flush_ms: int,
 ) -> Iterator[Row]:
+    settings: Mapping[str, Scalar] = {"table": True, "table.flush.ms": flush_ms}
     if "files" in parts:
         yield from harness.measure(WriteFiles(mib=mib), FILE_SIDES)
     if "commits" in parts:
         yield from many_commits(commits, harness)
     if "produce" in parts:
         with clusters(harness) as (side,):
-            sides = [WithTables(side, are_tables=each) for each in (True, False)]
+            sides = [
+                WithTables(side, "with a table", settings),
+                WithTables(side, "without", {"table": False}),
+            ]
             for case in producing:
                 yield from harness.measure(BesideWriters(of=case), sides)
     if "topics" in parts:
         with clusters(harness) as (side,):
-            yield from many_topics(WithTables(side, are_tables=True), topics, mib, harness)
+            yield from many_topics(WithTables(side, "ours", settings), topics, mib, harness)
 
 
 # Beside producers
 
 
-def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int]) -> list[Produce | Acknowledge]:
+def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int], flush_ms: int) -> list[Produce | Acknowledge]:
     """Batches as fast as they go, and single rows at these rates."""
+    seconds = max(ROUND_S, FLUSHES * flush_ms / 1_000)
     return [
         *(
             Produce(row_bytes=ROW_BYTES_SENT, batch_bytes=each, partitions=PARTITIONS, producers=1, mib=mib)
             for each in batch_bytes
         ),
         *(
-            Acknowledge(row_bytes=ROW_BYTES_SENT, rows_per_s=each, partitions=PARTITIONS, seconds=ROUND_S)
+            Acknowledge(row_bytes=ROW_BYTES_SENT, rows_per_s=each, partitions=PARTITIONS, seconds=seconds)
             for each in rates
         ),
     ]
@@ -105,14 +112,14 @@ def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int]) -> lis
 class WithTables(Ours):
     """The same cluster, whose topics are tables, or are not."""
 
-    def __init__(self, of: Ours, *, are_tables: bool) -> None:
-        name = "with a table" if are_tables else "without"
+    def __init__(self, of: Ours, name: str, settings: Mapping[str, Scalar]) -> None:
+        """settings: of its topics."""
         super().__init__(of.cluster, of._admin, name=name, security=of._security)
-        self._config: Mapping[str, Scalar] = TABLE if are_tables else {"table": False}
-        self._suffix = "-with" if are_tables else "-without"
+        self.settings = settings
+        self._suffix = f"-{name.replace(' ', '-')}"
 
     def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = BROKERS) -> None:
-        super().create(topic + self._suffix, partitions, {**config, **self._config}, replicas)
+        super().create(topic + self._suffix, partitions, {**config, **self.settings}, replicas)
 
     def delete(self, topic: str) -> None:
         super().delete(topic + self._suffix)
@@ -274,7 +281,7 @@ def many_topics(side: WithTables, topics: int, mib: int, harness: Harness) -> li
     batch = batch_of((1 << 20) // ROW_BYTES)
     names = [f"table-{number}" for number in range(topics)]
     for name in names:
-        side.cluster.admin.create_topic(name, batch.schema, partitions=1, replication_factor=1, config=TABLE)
+        side.cluster.admin.create_topic(name, batch.schema, partitions=1, replication_factor=1, config=side.settings)
     side.cluster.wait_healthy(HEALTHY_TIMEOUT_S)
     harness.progress(f"{topics} topics are made")
     with closing(Routes(side.bootstrap)) as routes, Producer(side.bootstrap) as producer:
