@@ -46,6 +46,7 @@ from spark_replication.tables.parquet_files import StoredRows, TableFiles, table
 from spark_replication.tables.types import table_schema
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 
+FLUSH_MS = 1_000
 FLUSHES = 3  # of a table, at least, while single rows are sent
 FILE_BYTES = 128 << 20
 ROW_BYTES_SENT, PARTITIONS, ROUND_S = 1 << 10, 3, 15.0
@@ -65,39 +66,39 @@ TablePart = Literal["produce", "files", "commits", "topics"]
 
 def measure(
     parts: Collection[TablePart],
-    producing: Sequence[Produce | Acknowledge],
+    producing: Sequence[BesideWriters],
     harness: Harness,
     *,
     mib: int,
     commits: int,
     topics: int,
-    flush_ms: int,
 ) -> Iterator[Row]:
-    settings: Mapping[str, Scalar] = {"table": True, "table.flush.ms": flush_ms}
     if "files" in parts:
         yield from harness.measure(WriteFiles(mib=mib), FILE_SIDES)
     if "commits" in parts:
         yield from many_commits(commits, harness)
     if "produce" in parts:
         with clusters(harness) as (side,):
-            sides = [
-                WithTables(side, "with a table", settings),
-                WithTables(side, "without", {"table": False}),
-            ]
             for case in producing:
-                yield from harness.measure(BesideWriters(of=case), sides)
+                with_a_table = WithTables(side, "with a table", of_tables(case.flush_ms))
+                without = WithTables(side, "without", {"table": False})
+                yield from harness.measure(case, [with_a_table, without])
     if "topics" in parts:
         with clusters(harness) as (side,):
-            yield from many_topics(WithTables(side, "ours", settings), topics, mib, harness)
+            yield from many_topics(WithTables(side, "ours", of_tables(FLUSH_MS)), topics, mib, harness)
 
 
 # Beside producers
 
 
-def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int], flush_ms: int) -> list[Produce | Acknowledge]:
+def of_tables(flush_ms: int) -> Mapping[str, Scalar]:
+    return {"table": True, "table.flush.ms": flush_ms}
+
+
+def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int], flush_ms: int) -> list[BesideWriters]:
     """Batches as fast as they go, and single rows at these rates."""
     seconds = max(ROUND_S, FLUSHES * flush_ms / 1_000)
-    return [
+    cases: list[Produce | Acknowledge] = [
         *(
             Produce(row_bytes=ROW_BYTES_SENT, batch_bytes=each, partitions=PARTITIONS, producers=1, mib=mib)
             for each in batch_bytes
@@ -107,6 +108,7 @@ def producing(batch_bytes: Iterable[int], mib: int, rates: Iterable[int], flush_
             for each in rates
         ),
     ]
+    return [BesideWriters(of=each, flush_ms=flush_ms) for each in cases]
 
 
 class WithTables(Ours):
@@ -137,10 +139,11 @@ class BesideWriters(msgspec.Struct, frozen=True, kw_only=True):
     """What producers do, while writers take their rows."""
 
     of: Produce | Acknowledge
+    flush_ms: int
 
     @property
     def what(self) -> str:
-        return self.of.what
+        return f"{self.of.what}, a flush every {self.flush_ms / 1_000:g} s"
 
     @contextmanager
     def begun(self, side: WithTables, harness: Harness) -> Iterator[Round]:

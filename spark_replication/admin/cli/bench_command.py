@@ -322,13 +322,7 @@ def columns_command(
 @_numbers("--rate", 1, 10_000, 200, "so many single rows a second, and how long each waits")
 @click.option("--commits", type=click.IntRange(min=2), default=10_000, show_default=True, help="to one table")
 @click.option("--topics", type=click.IntRange(1, 10_000), default=100, show_default=True, help="of one cluster")
-@click.option(
-    "--flush-ms",
-    type=click.IntRange(100, 3_600_000),
-    default=1_000,
-    show_default=True,
-    help="table.flush.ms of what is produced; a round of single rows lasts for three of them",
-)
+@_numbers("--flush-ms", 100, 3_600_000, 1_000, "table.flush.ms: a round of single rows lasts for three of them")
 @rounds
 @warm_up_s
 @output
@@ -340,7 +334,7 @@ def tables_command(
     rate: tuple[int, ...],
     commits: int,
     topics: int,
-    flush_ms: int,
+    flush_ms: tuple[int, ...],
     rounds: int,
     warm_up_s: float,
     output: Format,
@@ -348,9 +342,8 @@ def tables_command(
     """Topics that are tables: producers beside writers and without, files beside those of delta-rs, many commits, and
     the memory of a writer of many topics."""
     harness = Harness(Rounds(rounds, rounds), warm_up_s, _progress)
-    producing = tables.producing(batch_bytes, mib, rate, flush_ms)
-    measured = tables.measure(of, producing, harness, mib=mib, commits=commits, topics=topics, flush_ms=flush_ms)
-    _show(measured, output)
+    cases = [case for each in flush_ms for case in tables.producing(batch_bytes, mib, rate, each)]
+    _show(tables.measure(of, cases, harness, mib=mib, commits=commits, topics=topics), output)
 
 
 @bench.command(name="failover")

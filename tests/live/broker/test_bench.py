@@ -284,8 +284,8 @@ def test_columns_measures_what_crosses_the_wire_and_both_ways_to_read_all() -> N
         (
             "produce",
             {
-                "rows of 1 KiB, batches of 16 KiB, 3 partitions": ("with a table", ["without"]),
-                "50 rows of 1 KiB a second": ("with a table", ["without"]),
+                "rows of 1 KiB, batches of 16 KiB, 3 partitions, a flush every 1 s": ("with a table", ["without"]),
+                "50 rows of 1 KiB a second, a flush every 1 s": ("with a table", ["without"]),
             },
         ),
     ],

@@ -100,9 +100,10 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Security:
-    return read_security(settings_from(token_settings(tmp_path_factory.mktemp("token"))))
+@pytest.fixture
+def secured(tmp_path: Path) -> Security:
+    """Of each test its own: it keeps tickets by address, and the next server may have the port of the one before."""
+    return read_security(settings_from(token_settings(tmp_path)))
 
 
 @pytest.fixture
