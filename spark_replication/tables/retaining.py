@@ -1,8 +1,8 @@
 """The oldest files of a table are removed from it, as `table.retention.*` say (`core.tables.retaining`), in one commit.
 
 Rules:
-- The commit names where partitions begin from then on. It is tried on the last version, as long as that begins as
-  before and has all of these files: writers, whose commits add rows, go on meanwhile.
+- The commit names where partitions begin from then on. It is tried on the last version, as long as that has all of
+  these files, and so begins where it did: writers, whose commits add rows, go on meanwhile.
 - A reader of an earlier version has its files for as long as those of others: they are swept (`upkeep`).
 - A table with features that are not ours is left alone, as joining does.
 """
@@ -28,7 +28,7 @@ from spark_replication.core.tables.retaining import (
 )
 from spark_replication.core.tables.table import TableVersion
 from spark_replication.model import Offset, PartitionNumber, TimeMs
-from spark_replication.tables.delta_table import TableOwner, last_version
+from spark_replication.tables.delta_table import TableOwner, last_version, open_table
 from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.joining import BATCH_ROWS, TableFile, files_in, is_known
 from spark_replication.tables.table_log import TableLog
@@ -44,8 +44,7 @@ def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, no
     if not retention.is_on:
         return 0
     with folder.translated("give up its oldest rows"):
-        log = TableLog(folder)
-        found = last_version(folder, owner, log)
+        found = last_version(folder, owner, TableLog(folder))
         if found is None or not is_known(found[0]):
             return 0
         opened, version = found
@@ -57,24 +56,13 @@ def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, no
         going = given_up(of_files, _starts_of(opened, version)) if due else NOTHING
         removed = [files[path] for path in going.paths]
         for _ in range(ATTEMPTS_MAX if removed else 0):
-            found = last_version(folder, owner, log)
-            if found is None or not _is_as_before(found, version, removed, going.starts):
+            last = open_table(folder, owner)
+            if last is None or not set(removed) <= set(files_in(last)):
                 return 0
-            if _removed(found[0], owner, removed, going.starts, now_ms):
-                folder.sync_version(found[0].version() + 1)
+            if _removed(last, owner, removed, going.starts, now_ms):
+                folder.sync_version(last.version() + 1)
                 return len(removed)
     return 0
-
-
-def _is_as_before(
-    now: tuple[DeltaTable, TableVersion],
-    before: TableVersion,
-    removed: Iterable[TableFile],
-    starts: Iterable[PartitionNumber],
-) -> bool:
-    opened, version = now
-    begins = all(version.starts.get(each) == before.starts.get(each) for each in starts)
-    return begins and set(removed) <= set(files_in(opened))
 
 
 def _removed(

@@ -15,7 +15,7 @@ from spark_replication.model import TableOrigin
 from spark_replication.process.threads import now_ms
 from spark_replication.tables import retaining
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
-from spark_replication.tables.joining import join
+from spark_replication.tables.joining import TableFile, files_in, join
 from spark_replication.tables.retaining import retain
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 from spark_replication.tables.verifying import faults_of
@@ -175,6 +175,25 @@ def test_a_writer_goes_on_meanwhile(table: DeltaTopicTable, monkeypatch: pytest.
     between(monkeypatch, lambda: write(table, rows(0, 2, 3), rows(1, 5, 6)))
     assert retained(table) == 1
     assert is_right(table, {0: 2, 1: 5}, {0: 3, 1: 6})
+
+
+def test_a_writer_that_is_always_faster_keeps_nothing_from_going(
+    table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each of the first tries there is another version before the commit."""
+    write(table, rows(0, 0, 2), age_ms=3 * DAY_MS)
+    looks: list[int] = []
+
+    def while_it_looks(opened: DeltaTable) -> list[TableFile]:
+        looks.append(len(looks))
+        if 0 < looks[-1] < 4:
+            write(table, rows(0, looks[-1] + 1, looks[-1] + 2))
+        return files_in(opened)
+
+    monkeypatch.setattr(retaining, "files_in", while_it_looks)
+    assert retained(table) == 1
+    assert looks == [0, 1, 2, 3, 4], "each look but the first is a try"
+    assert is_right(table, {0: 2}, {0: 5})
 
 
 def test_a_writer_that_was_about_to_commit_still_can(table: DeltaTopicTable) -> None:
