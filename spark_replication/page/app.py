@@ -191,7 +191,7 @@ class Pages:
         detail = await run_in_threadpool(found)
         if detail is None:
             await self._look_again()
-            mark, detail = self._watch.mark, await run_in_threadpool(found)
+            detail = await run_in_threadpool(found)
         if detail is None:
             return refusal(404, "NOT_FOUND", f"there is no {what}, as far as the cluster has answered")
         return await run_in_threadpool(_json, request, detail, mark)

@@ -15,6 +15,7 @@ from spark_replication.model import TableOrigin
 from spark_replication.process.threads import now_ms
 from spark_replication.tables import retaining
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
+from spark_replication.tables.folder import TableFolder
 from spark_replication.tables.joining import TableFile, files_in, join
 from spark_replication.tables.retaining import retain
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
@@ -43,6 +44,10 @@ def retained(table: DeltaTopicTable, retention: TableRetention = OLD) -> int:
     return retain(table.folder, OWNER, retention, now_ms() + 1)
 
 
+def joined(table: DeltaTopicTable) -> int:
+    return join(table.folder, OWNER, 1 << 20, now_ms, 2)
+
+
 def offsets(table: DeltaTopicTable) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for row in contents(table):
@@ -67,6 +72,26 @@ def test_the_oldest_rows_go_and_the_table_says_where_it_begins(table: DeltaTopic
     assert retained(table) == 0, "what is left is young"
     write(table, rows(1, 9, 10))
     assert is_right(table, {0: 4, 1: 9}, {0: 6, 1: 10})
+
+
+@pytest.mark.parametrize(
+    "done", [lambda table: retained(table), lambda table: joined(table)], ids=["retained", "joined"]
+)
+def test_what_is_told_to_be_done_is_on_the_disk(
+    table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch, done: Callable[[DeltaTopicTable], int]
+) -> None:
+    for start in range(2):
+        write(table, rows(0, start, start + 1), age_ms=3 * DAY_MS)
+    synced = list[int]()
+    sync_version = TableFolder.sync_version
+
+    def noted(folder: TableFolder, number: int) -> None:
+        sync_version(folder, number)
+        synced.append(number)
+
+    monkeypatch.setattr(TableFolder, "sync_version", noted)
+    assert done(table) == 2
+    assert synced == [table.load().number]
 
 
 def test_without_limits_nothing_is_looked_at(table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +132,7 @@ def test_many_files_go_a_few_at_a_time(table: DeltaTopicTable, monkeypatch: pyte
 def test_joined_files_are_as_old_as_their_newest_row(table: DeltaTopicTable) -> None:
     write(table, rows(0, 0, 2), age_ms=3 * DAY_MS)
     write(table, rows(0, 2, 4))
-    assert join(table.folder, OWNER, 1 << 20, now_ms, 2) == 2
+    assert joined(table) == 2
     assert retained(table) == 0
     assert retained(table, ALL) == 1
     assert is_right(table, {0: 4}, {0: 4})
@@ -214,7 +239,7 @@ def test_what_somebody_else_has_done_meanwhile_is_left_so(
     write(table, rows(0, 2, 3))
     done = {
         "retained": lambda: retain(table.folder, OWNER, OLD, now_ms()),
-        "joined": lambda: join(table.folder, OWNER, 1 << 20, now_ms, 2),
+        "joined": lambda: joined(table),
         "removed": lambda: opened(table).delete("_offset = 0"),
     }
     between(monkeypatch, done[else_done])
