@@ -74,9 +74,7 @@ def test_the_oldest_rows_go_and_the_table_says_where_it_begins(table: DeltaTopic
     assert is_right(table, {0: 4, 1: 9}, {0: 6, 1: 10})
 
 
-@pytest.mark.parametrize(
-    "done", [lambda table: retained(table), lambda table: joined(table)], ids=["retained", "joined"]
-)
+@pytest.mark.parametrize("done", [retained, joined])
 def test_what_is_told_to_be_done_is_on_the_disk(
     table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch, done: Callable[[DeltaTopicTable], int]
 ) -> None:
