@@ -214,7 +214,8 @@ def test_a_topic_that_is_no_table_shows_none(viewer: Viewer, cluster: PageCluste
     cluster.told = replace(WELL, topics=(bar, replace(foo, config=replace(foo.config, settings=settings))))
     late = LAG if settings else None  # its leader has not heard yet that it is a table no longer
     cluster.sizes = {"127.0.0.1:2": (size("foo", 1, 70, leads=True, table=late),)}
-    assert table_of(viewer, lambda table: True) is None
+    found = viewer.eventually("/api/topics/foo", lambda told: told["sizes"][1][1] and told["settings"] == settings)
+    assert found["table"] is None
 
 
 def test_a_topic_with_its_schema_and_settings(viewer: Viewer, cluster: PageCluster) -> None:
