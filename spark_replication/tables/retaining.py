@@ -1,44 +1,34 @@
 """The oldest files of a table are removed from it, as `table.retention.*` say (`core.tables.retaining`), in one commit.
 
 Rules:
-- The commit names where partitions begin from then on. It is tried on the last version, as long as that has all of
-  these files, and so begins where it did: writers, whose commits add rows, go on meanwhile.
+- The commit names where partitions begin from then on. A version that has all of these files still begins where the
+  one before did (`replacing`).
 - A reader of an earlier version has its files for as long as those of others: they are swept (`upkeep`).
-- A table with features that are not ours is left alone, as joining does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, QueryBuilder
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import RemoveAction
+from deltalake import DeltaTable, QueryBuilder
 
-from spark_replication.core.tables.retaining import (
-    NOTHING,
-    AgedFile,
-    RowsOfPartition,
-    TableRetention,
-    beyond_limits,
-    given_up,
-)
+from spark_replication.core.tables.retaining import AgedFile, RowsOfPartition, TableRetention, beyond_limits, given_up
 from spark_replication.core.tables.table import TableVersion
-from spark_replication.model import Offset, PartitionNumber, TimeMs
-from spark_replication.tables.delta_table import TableOwner, last_version, open_table
+from spark_replication.model import Offset, PartitionNumber
+from spark_replication.tables.delta_table import TableOwner, last_version
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.joining import BATCH_ROWS, TableFile, files_in, is_known
+from spark_replication.tables.replacing import TableFile, files_in, is_known, replace_files
 from spark_replication.tables.table_log import TableLog
 from spark_replication.tables.types import OFFSET, PARTITION
 
+BATCH_ROWS = 64 << 10
 FILES_MAX = 1_000  # at a time: what each has is read
-ATTEMPTS_MAX = 50
 
 
-def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, now_ms: TimeMs) -> int:
+def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, now_ms: Callable[[], int]) -> int:
     """Remove from the table what is beyond these limits. Returns how many files were: 0, too, if somebody else has done
     so meanwhile."""
     if not retention.is_on:
@@ -50,44 +40,17 @@ def retain(folder: TableFolder, owner: TableOwner, retention: TableRetention, no
         opened, version = found
         files = {file.path: file for file in files_in(opened)}
         aged = [AgedFile(file.path, file.bytes, file.newest_ms) for file in files.values()]
-        due = beyond_limits(aged, retention, now_ms)[:FILES_MAX]
+        due = beyond_limits(aged, retention, now_ms())[:FILES_MAX]
+        if not due:
+            return 0
         columns = opened.metadata().partition_columns
         of_files = {file.path: _rows_of(folder, files[file.path], columns) for file in due}
-        going = given_up(of_files, _starts_of(opened, version)) if due else NOTHING
+        going = given_up(of_files, _starts_of(opened, version))
         removed = [files[path] for path in going.paths]
-        for _ in range(ATTEMPTS_MAX if removed else 0):
-            last = open_table(folder, owner)
-            if last is None or not set(removed) <= set(files_in(last)):
-                return 0
-            if _removed(last, owner, removed, going.starts, now_ms):
-                folder.sync_version(last.version() + 1)
-                return len(removed)
-    return 0
-
-
-def _removed(
-    opened: DeltaTable,
-    owner: TableOwner,
-    files: Iterable[TableFile],
-    starts: Mapping[PartitionNumber, Offset],
-    now_ms: TimeMs,
-) -> bool:
-    """Whether it was done. If not, others have written the table meanwhile."""
-    columns = opened.metadata().partition_columns
-    try:
-        opened.create_write_transaction(
-            [
-                RemoveAction(file.path, True, now_ms, file.bytes, dict(zip(columns, file.key, strict=True)))
-                for file in files
-            ],
-            mode="append",
-            schema=opened.schema(),
-            partition_by=columns,
-            commit_properties=CommitProperties(None, 0, [owner.start(*each) for each in starts.items()]),
-        )
-    except CommitFailedError:
-        return False
-    return True
+        starts = [owner.start(*each) for each in going.starts.items()]
+        if not removed or not replace_files(folder, owner, removed, now_ms, transactions=starts):
+            return 0
+        return len(removed)
 
 
 def _rows_of(

@@ -70,7 +70,7 @@ class TableUpkeep:
 
     def tidy(self, rules: UpkeepRules, *, swept_age_ms: int = SWEPT_AGE_MS) -> TidiedFiles:
         """All of it. StorageFailed: not all of it was done."""
-        given_up = retain(self._folder, self._owner, rules.retention, self._now_ms())
+        given_up = retain(self._folder, self._owner, rules.retention, self._now_ms)
         joined = join(self._folder, self._owner, rules.file_bytes, self._now_ms)
         self.shorten_log()
         return TidiedFiles(given_up, joined, len(self.sweep(swept_age_ms)))

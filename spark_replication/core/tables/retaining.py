@@ -54,9 +54,6 @@ class GivenUp(NamedTuple):
     starts: Mapping[PartitionNumber, Offset]
 
 
-NOTHING = GivenUp((), {})
-
-
 def beyond_limits(files: Iterable[AgedFile], retention: TableRetention, now_ms: TimeMs) -> list[AgedFile]:
     """The files that are too old, or without which there is still as much as retention.bytes: oldest first."""
     aged = list(files)

@@ -14,7 +14,8 @@ import pytest
 
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.joining import files_in, join
+from spark_replication.tables.joining import join
+from spark_replication.tables.replacing import files_in
 from spark_replication.tables.table_log import files_of
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 from spark_replication.tables.verifying import faults_of

@@ -21,7 +21,7 @@ from spark_replication.process.threads import now_ms
 from spark_replication.tables.aside import UpkeepTask, tidied_aside
 from spark_replication.tables.folder import SMALL_BYTES_MAX, TableFolder
 from spark_replication.tables.found import found_tables
-from spark_replication.tables.joining import files_in
+from spark_replication.tables.replacing import files_in
 from spark_replication.tables.retaining import retain
 from spark_replication.tables.upkeep import UpkeepRules
 from spark_replication.tables.verifying import faults_of
@@ -195,6 +195,6 @@ def test_a_table_there_gives_up_its_oldest_rows(store: ObjectStore) -> None:
         added = rows(0, start, start + 2)
         version = table.commit(version, [added], [cast.upload([added])])
     folder = TableFolder(URI, cast.store)
-    assert retain(folder, OWNER, TableRetention(bytes=0), now_ms()) == 3
+    assert retain(folder, OWNER, TableRetention(bytes=0), now_ms) == 3
     after = cast.handle().load()
     assert (after.starts, after.ends, cast.rows()) == ({0: 6}, version.ends, [])

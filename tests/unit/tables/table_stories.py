@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from spark_replication.core.tables.table import RowRange, TableVersion
 from spark_replication.process.threads import now_ms
 from spark_replication.tables.delta_table import DeltaTopicTable, ParquetUpload
-from spark_replication.tables.joining import files_in
 from spark_replication.tables.parquet_files import StoredRows, TableFiles
+from spark_replication.tables.replacing import files_in
 
 FILE_BYTES = 8 << 20
 

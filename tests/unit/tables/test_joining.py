@@ -11,11 +11,12 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 
 from spark_replication.process.threads import now_ms
-from spark_replication.tables import joining
+from spark_replication.tables import joining, replacing
 from spark_replication.tables.delta_table import UPLOAD_AGE_MS_MAX, DeltaTopicTable, TableOwner, open_table
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.joining import JOINED_MIN, TableFile, _small, _together, join
+from spark_replication.tables.joining import JOINED_MIN, _small, _together, join
 from spark_replication.tables.parquet_files import StoredRows
+from spark_replication.tables.replacing import TableFile
 from spark_replication.tables.verifying import faults_of
 from tests.unit.tables.table_stories import commit, contents, data_files, files_of, opened, rows, uploads
 
@@ -133,7 +134,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], ob
             meanwhile.pop(0)()
         return found
 
-    monkeypatch.setattr(joining, "open_table", opened_and_more)
+    for module in (joining, replacing):
+        monkeypatch.setattr(module, "open_table", opened_and_more)
 
 
 def test_a_commit_meanwhile_is_no_hindrance(table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch) -> None:

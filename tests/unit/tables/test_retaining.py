@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from spark_replication.core.tables.retaining import TableRetention
 from spark_replication.core.tables.table import RowRange
 from spark_replication.model import TableOrigin
 from spark_replication.process.threads import now_ms
-from spark_replication.tables import retaining
+from spark_replication.tables import replacing, retaining
 from spark_replication.tables.delta_table import DeltaTopicTable, TableOwner
 from spark_replication.tables.folder import TableFolder
-from spark_replication.tables.joining import TableFile, files_in, join
+from spark_replication.tables.joining import join
+from spark_replication.tables.replacing import TableFile, files_in
 from spark_replication.tables.retaining import retain
 from spark_replication.tables.upkeep import TableUpkeep, UpkeepRules
 from spark_replication.tables.verifying import faults_of
@@ -41,7 +43,7 @@ def write(table: DeltaTopicTable, *added: RowRange, age_ms: int = 0) -> None:
 
 
 def retained(table: DeltaTopicTable, retention: TableRetention = OLD) -> int:
-    return retain(table.folder, OWNER, retention, now_ms() + 1)
+    return retain(table.folder, OWNER, retention, lambda: now_ms() + 1)
 
 
 def joined(table: DeltaTopicTable) -> int:
@@ -90,6 +92,19 @@ def test_what_is_told_to_be_done_is_on_the_disk(
     monkeypatch.setattr(TableFolder, "sync_version", noted)
     assert done(table) == 2
     assert synced == [table.load().number]
+
+
+@pytest.mark.parametrize(("done", "is_change"), [(retained, True), (joined, False)])
+def test_who_follows_the_tables_changes_hears_of_rows_that_go_and_of_no_others(
+    table: DeltaTopicTable, done: Callable[[DeltaTopicTable], int], *, is_change: bool
+) -> None:
+    for start in range(2):
+        write(table, rows(0, start, start + 1), age_ms=3 * DAY_MS)
+    assert done(table) == 2
+    commit_file = Path(table.folder.uri) / "_delta_log" / f"{table.load().number:020}.json"
+    actions = [json.loads(line) for line in commit_file.read_text().splitlines()]
+    told = [each[kind]["dataChange"] for each in actions for kind in ("add", "remove") if kind in each]
+    assert told == [is_change] * (2 if is_change else 3)
 
 
 def test_without_limits_nothing_is_looked_at(table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +177,7 @@ def test_rows_that_an_earlier_release_began_are_looked_at(table: DeltaTopicTable
     begun_without_a_start(DeltaTopicTable(table.folder.uri, of_before, TOPIC, now_ms=now_ms))
     carried = DeltaTopicTable(table.folder.uri, of_before, TOPIC, now_ms=now_ms)
     assert (carried.load().starts, carried.load().ends) == ({}, {0: 7})
-    assert retain(carried.folder, of_before, OLD, now_ms()) == 1
+    assert retain(carried.folder, of_before, OLD, now_ms) == 1
     assert (carried.load().starts, offsets(carried)) == ({0: 6}, {0: [6]})
 
 
@@ -213,7 +228,8 @@ def test_a_writer_that_is_always_faster_keeps_nothing_from_going(
             write(table, rows(0, looks[-1] + 1, looks[-1] + 2))
         return files_in(opened)
 
-    monkeypatch.setattr(retaining, "files_in", while_it_looks)
+    for module in (retaining, replacing):
+        monkeypatch.setattr(module, "files_in", while_it_looks)
     assert retained(table) == 1
     assert looks == [0, 1, 2, 3, 4], "each look but the first is a try"
     assert is_right(table, {0: 2}, {0: 5})
@@ -236,7 +252,7 @@ def test_what_somebody_else_has_done_meanwhile_is_left_so(
         write(table, rows(0, start, start + 1), age_ms=3 * DAY_MS)
     write(table, rows(0, 2, 3))
     done = {
-        "retained": lambda: retain(table.folder, OWNER, OLD, now_ms()),
+        "retained": lambda: retain(table.folder, OWNER, OLD, now_ms),
         "joined": lambda: joined(table),
         "removed": lambda: opened(table).delete("_offset = 0"),
     }

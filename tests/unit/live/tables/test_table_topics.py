@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from spark_replication.client.finding.routes import Routes
 from spark_replication.config import settings_from
 from spark_replication.core.settings_in_force import in_force
+from spark_replication.core.tables.retaining import TableRetention
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.live.tables.table_topics import table_topics
 from spark_replication.messages.observing import DescribeSettings, ToldSettings
 from spark_replication.model import Scalar
+from spark_replication.tables.upkeep import UpkeepRules
 from tests.unit.client.fake_cluster import FakeCluster
 
 
@@ -62,6 +64,18 @@ def test_a_topic_has_its_own_settings_over_those_of_the_cluster(cluster: FakeClu
     of_a_file = settings_from({}).table_file_bytes
     assert looked(cluster) == {"one": (7_000, of_a_file, "/tables"), "two": (900, 2 << 20, "/tables")}
     assert [each.topic for each in told.asked] == [None], "no topic is asked for by itself"
+
+
+def test_how_a_table_is_tidied_is_the_topics_to_say(cluster: FakeCluster) -> None:
+    cluster.settings = Told(table=True, table_path="/tables", table_retention_ms=5_000)
+    make(cluster, "one", table_retention_bytes=70, table_file_bytes=2 << 20)
+    make(cluster, "two", table_retention_ms=-1)
+    with contextlib.closing(Routes(cluster.bootstrap)) as routes:
+        rules = {each.name: each.upkeep_rules for each in table_topics(routes, ("one", "two"))}
+        task = next(table_topics(routes, ["one"])).upkeep_task({})
+    assert rules["one"] == UpkeepRules(file_bytes=2 << 20, retention=TableRetention(ms=5_000, bytes=70))
+    assert not rules["two"].retention.is_on
+    assert task.rules == rules["one"]
 
 
 def test_a_cluster_whose_topics_are_tables_has_those_that_do_not_say_otherwise(cluster: FakeCluster) -> None:

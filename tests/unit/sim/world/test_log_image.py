@@ -11,26 +11,33 @@ import pytest
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.faulty_files import FaultyFiles, Folder
 from spark_replication.sim.world.world import Killed
+from spark_replication.storage.log.partition_log import PartitionLog
 from spark_replication.storage.log.segment_files import DATA
 from tests.unit.storage.storage_stories import log_in, prepared
 
 FOLDER = Path("orders-0.id")
 
 
+def seen() -> tuple[FaultyFiles, PartitionLog, LogImage]:
+    """A log of five batches, two in a segment, and what is seen of it."""
+    files = FaultyFiles()
+    files.make_folder(FOLDER)
+    log = log_in(FOLDER, files=files, segment_bytes=600)
+    log.begin_epoch(0)
+    for _ in range(5):
+        log.append(prepared(log.log_end, 1), leader_epoch=0, timestamp_ms=0)
+    folder = files.root.names[str(FOLDER)]
+    assert isinstance(folder, Folder)
+    image = LogImage(files, FOLDER, folder)
+    image.refresh()
+    return files, log, image
+
+
 @pytest.mark.parametrize("offset", [1, 3, 4])
 def test_a_log_that_is_to_start_elsewhere_is_seen_as_before_or_after(offset: int) -> None:
     starts = set()
     for changes in count():
-        files = FaultyFiles()
-        files.make_folder(FOLDER)
-        log = log_in(FOLDER, files=files, segment_bytes=600)  # two batches
-        log.begin_epoch(0)
-        for _ in range(5):
-            log.append(prepared(log.log_end, 1), leader_epoch=0, timestamp_ms=0)
-        folder = files.root.names[str(FOLDER)]
-        assert isinstance(folder, Folder)
-        image = LogImage(files, FOLDER, folder)
-        image.refresh()
+        files, log, image = seen()
         records = image.records
         assert [segment.base for segment in log.segments()] == [0, 2, 4]
         files.dies_in = changes
@@ -47,16 +54,7 @@ def test_a_log_that_is_to_start_elsewhere_is_seen_as_before_or_after(offset: int
 @pytest.mark.parametrize(("bytes_changed", "kept"), [(1, 2), (2, 0)])
 def test_a_batch_that_has_rotted_is_there_still_and_so_is_its_copy(bytes_changed: int, kept: int) -> None:
     """But what a torn write has left is not: that is more than a byte."""
-    files = FaultyFiles()
-    files.make_folder(FOLDER)
-    log = log_in(FOLDER, files=files, segment_bytes=600)  # two batches
-    log.begin_epoch(0)
-    for _ in range(5):
-        log.append(prepared(log.log_end, 1), leader_epoch=0, timestamp_ms=0)
-    folder = files.root.names[str(FOLDER)]
-    assert isinstance(folder, Folder)
-    image = LogImage(files, FOLDER, folder)
-    image.refresh()
+    files, log, image = seen()
     records = image.records
     path = FOLDER / f"{2:020}{DATA}"
     size = files.size(path)
