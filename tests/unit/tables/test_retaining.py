@@ -113,6 +113,12 @@ def test_without_limits_nothing_is_looked_at(table: DeltaTopicTable, monkeypatch
     assert retained(table, TableRetention()) == 0
 
 
+def test_where_nothing_is_too_old_no_row_is_looked_at(table: DeltaTopicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(table, rows(0, 0, 3))
+    monkeypatch.setattr(retaining, "_starts_of", lambda *_: pytest.fail("that may be a look at all rows"))
+    assert retained(table) == 0
+
+
 def test_a_table_that_is_not_there_gives_up_nothing(table: DeltaTopicTable) -> None:
     assert retained(table) == 0
 
